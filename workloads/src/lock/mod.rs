@@ -1,0 +1,131 @@
+//! Lock clients: how a lock is held. One file a lock, one line each in [`LOCKS`].
+//!
+//! A lock client behaves as the documented client of its service does, timeouts and silences included:
+//! one bare connection to one node, explicit deadlines, no hidden retries. It must not decide what a
+//! holder does when its lease is gone; that is the [discipline](crate::discipline).
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use serde::{Deserialize, Serialize};
+
+use crate::belief::Belief;
+use crate::discipline::Discipline;
+use crate::reply::Reply;
+
+pub mod builtin;
+pub mod etcd_mutex;
+pub mod etcd_v3lock;
+pub mod memory;
+pub mod none;
+
+/// A kind of lock.
+pub struct LockSpec {
+    /// Name in scenario files.
+    pub name: &'static str,
+    /// One sentence.
+    pub summary: &'static str,
+    /// The backend it needs; empty for a lock that needs no server.
+    pub backend: &'static str,
+    /// What its fencing token is.
+    pub token: &'static str,
+    /// Whether it is held by a lease that can run out.
+    pub leased: bool,
+    /// The holder disciplines that make sense with it.
+    pub disciplines: &'static [Discipline],
+    /// Opens one connection to one node.
+    pub connect: fn(LockConfig) -> BoxFuture<'static, Result<Box<dyn LockConnection>, String>>,
+}
+
+/// Every lock there is.
+pub const LOCKS: &[LockSpec] = &[etcd_v3lock::SPEC, etcd_mutex::SPEC, builtin::SPEC, memory::SPEC, none::SPEC];
+
+/// The lock of this name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static LockSpec> {
+    LOCKS.iter().find(|spec| spec.name == name)
+}
+
+/// What a lock client needs to know.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockConfig {
+    /// The one node to talk to; absent for locks without a server.
+    pub endpoint: Option<SocketAddr>,
+    /// Version of the server, for instance `3.4.23`: recipes differ by version.
+    pub version: String,
+    /// Socket of the controller's memory store.
+    pub memory: PathBuf,
+    /// Lease time-to-live in milliseconds.
+    pub ttl_ms: u64,
+    /// Whether the lease is kept alive in the background.
+    pub keep_alive: bool,
+    /// Limit of one request that answers at once, in milliseconds.
+    pub request_timeout_ms: u64,
+    /// Limit of waiting for the lock, in milliseconds.
+    pub acquire_timeout_ms: u64,
+    /// Further settings of the lock, by name.
+    #[serde(default)]
+    pub options: BTreeMap<String, String>,
+}
+
+impl LockConfig {
+    /// [`Self::ttl_ms`] as a duration.
+    #[must_use]
+    pub fn ttl(&self) -> Duration {
+        Duration::from_millis(self.ttl_ms)
+    }
+
+    /// [`Self::request_timeout_ms`] as a duration.
+    #[must_use]
+    pub fn request_timeout(&self) -> Duration {
+        Duration::from_millis(self.request_timeout_ms)
+    }
+
+    /// [`Self::acquire_timeout_ms`] as a duration.
+    #[must_use]
+    pub fn acquire_timeout(&self) -> Duration {
+        Duration::from_millis(self.acquire_timeout_ms)
+    }
+}
+
+/// One connection, shared by the logical clients of one worker, as threads of one process share a client library.
+pub trait LockConnection: Send + Sync {
+    /// A new logical client, which writes what it learns about its lease to `belief`.
+    fn client(&self, client: u32, belief: Arc<Belief>) -> Box<dyn LockClient>;
+}
+
+/// One logical client. It does one thing at a time and holds one lock at a time.
+pub trait LockClient: Send {
+    /// Waits for the lock and takes it.
+    fn acquire<'a>(&'a mut self, lock: &'a str) -> BoxFuture<'a, Reply<Grant>>;
+
+    /// Gives the lock back.
+    fn release<'a>(&'a mut self, lock: &'a str) -> BoxFuture<'a, Reply<()>>;
+
+    /// Gives up whatever is still held, as a process does that ends in an orderly way.
+    fn close(self: Box<Self>) -> BoxFuture<'static, ()>;
+}
+
+/// A lock that was taken.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Grant {
+    /// The fencing token, if the service gives one.
+    pub token: Option<u64>,
+    /// True when the client looked right after the grant and its lock was already gone.
+    pub dead_on_arrival: bool,
+    /// What a store of the same service can compare to know that the lock is still held.
+    pub guard: Option<Guard>,
+}
+
+/// The condition "this lock key is still the one that was created then".
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Guard {
+    /// The lock's key.
+    pub key: Vec<u8>,
+    /// Its create revision.
+    pub create_revision: i64,
+}
