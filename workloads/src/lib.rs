@@ -5,6 +5,7 @@
 
 pub mod belief;
 pub mod discipline;
+pub mod etcd;
 pub mod line;
 pub mod lock;
 pub mod reply;

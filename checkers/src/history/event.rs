@@ -46,6 +46,7 @@ pub enum Event {
 
 /// What was run. Everything a check needs to know besides the events.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Header {
     /// [`FORMAT_VERSION`] at the time of writing.
     pub format: u32,
@@ -90,6 +91,7 @@ impl Header {
 
 /// A logical client and where it lives.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ClientOpened {
     /// Logical client, never reused.
     pub client: u32,
@@ -119,6 +121,7 @@ pub enum Function {
 
 /// An operation as it was handed to its client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Invoke {
     /// Operation, numbered from 0 in the order of hand-over.
     pub op: u64,
@@ -153,6 +156,7 @@ pub enum Outcome {
 /// The end of an operation, with the times taken in its client: invoke before the request was sent,
 /// return after the answer was received.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Completion {
     /// The operation that ended.
     pub op: u64,
@@ -185,6 +189,7 @@ pub struct Completion {
 
 /// The end of a belief: the client library told its holder, or the holder's own deadline passed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Lost {
     /// Logical client.
     pub client: u32,
@@ -198,6 +203,7 @@ pub struct Lost {
 
 /// One access to a register of the protected resource, in the resource's own order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Access {
     /// Position in the resource's order, from 0.
     pub seq: u64,
@@ -233,6 +239,7 @@ pub enum LeasePhase {
 
 /// What an observer saw in the lock service's own data. It arrives a little later than it happened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct LeaseEvent {
     /// The lock.
     pub lock: String,
@@ -248,6 +255,7 @@ pub struct LeaseEvent {
 
 /// A leader was seen.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct LeaderSeen {
     /// The leading node; empty when there is none.
     pub node: String,
@@ -271,6 +279,7 @@ pub enum FaultPhase {
 
 /// One step in the life of one injected fault.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct FaultEvent {
     /// Number of the injection within the trial, from 1; both of its events carry it.
     pub id: u32,
@@ -296,6 +305,7 @@ pub struct FaultEvent {
 
 /// A register's content at the end, read by the controller after every fault was healed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct FinalRead {
     /// The register.
     pub key: String,
@@ -321,6 +331,7 @@ pub enum EndReason {
 
 /// The last line of a history.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct End {
     /// Why.
     pub reason: EndReason,

@@ -1,0 +1,182 @@
+//! The nodes of a trial: started one after the other, watched until ready, kept restartable.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use tokio::runtime::Handle;
+
+use super::host::ManagedHost;
+use crate::backend::{BackendSpec, ClusterInfo, CommandLine, NodeInfo};
+use crate::sandbox::{Host, HostSpec, Inside, Network, ProcessSpec, node_address};
+use crate::scenario::ClusterPlan;
+
+/// How long a cluster may take until it accepts writes.
+const READY_LIMIT: Duration = Duration::from_secs(30);
+/// How long a healed cluster may take until it accepts writes again.
+const HEALTHY_LIMIT: Duration = Duration::from_secs(15);
+/// How many lines of a dead node's log an error quotes.
+const LOG_TAIL: usize = 12;
+
+/// A running cluster.
+pub struct Cluster {
+    /// Its backend.
+    pub spec: &'static BackendSpec,
+    /// What the backend knows about it.
+    pub info: ClusterInfo,
+    /// The hosts of its nodes, in the same order.
+    pub hosts: Vec<Arc<ManagedHost>>,
+    logs: PathBuf,
+}
+
+impl Cluster {
+    /// Starts every node and waits until all of them accept writes.
+    ///
+    /// # Errors
+    /// A host or process that cannot be started, a node that dies, or a cluster that is not ready in
+    /// time: with the node, its command and the end of its log.
+    pub fn start(
+        spec: &'static BackendSpec,
+        plan: &ClusterPlan,
+        server: &Path,
+        inside: &Inside,
+        network: &Network,
+        logs: &Path,
+        runtime: &Handle,
+    ) -> Result<Self> {
+        let nodes = (1..=plan.nodes).map(|number| NodeInfo {
+            name: format!("n{number}"),
+            address: node_address(u16::try_from(number).unwrap_or(u16::MAX)),
+            data: inside.scratch.join(format!("n{number}")),
+        });
+        let info = ClusterInfo { plan: plan.clone(), server: server.to_owned(), nodes: nodes.collect() };
+        let mut cluster = Self { spec, info, hosts: Vec::new(), logs: logs.to_owned() };
+        for (index, node) in cluster.info.nodes.clone().into_iter().enumerate() {
+            if index > 0 {
+                std::thread::sleep(spec.backend.stagger());
+            }
+            cluster.start_node(&node, inside, network)?;
+        }
+        cluster.await_ready(READY_LIMIT, runtime)?;
+        Ok(cluster)
+    }
+
+    fn start_node(&mut self, node: &NodeInfo, inside: &Inside, network: &Network) -> Result<()> {
+        fs::create_dir_all(&node.data).with_context(|| format!("cannot create the data folder of {}", node.name))?;
+        let host = Host::start(
+            network,
+            HostSpec {
+                name: node.name.clone(),
+                address: node.address,
+                neighbours: Vec::new(),
+                cgroup: inside.cgroup.as_ref().ok().cloned(),
+            },
+        )?;
+        let command = self.spec.backend.command(&self.info, node);
+        let log = self.log_of(&node.name);
+        note_command(&self.logs, &node.name, &command)?;
+        let data = node.data.clone();
+        let restart = move |host: &Host| spawn(host, &command, &data, &log);
+        restart(&host).with_context(|| format!("cannot start {} on {}", self.info.plan.backend, node.name))?;
+        self.hosts.push(Arc::new(ManagedHost::new(host, Box::new(restart))));
+        Ok(())
+    }
+
+    /// Waits until every node accepts writes after the last fault was healed.
+    ///
+    /// # Errors
+    /// As for [`Self::start`].
+    pub fn await_healthy(&self, runtime: &Handle) -> Result<()> {
+        self.await_ready(HEALTHY_LIMIT, runtime)
+    }
+
+    fn await_ready(&self, limit: Duration, runtime: &Handle) -> Result<()> {
+        let start = Instant::now();
+        loop {
+            for host in &self.hosts {
+                if let Some(exit) = host.unexpected_exit()? {
+                    let name = host.host().name();
+                    bail!("{} on {name} {}\n{}", self.info.plan.backend, exit.end, self.explain(name));
+                }
+            }
+            let Err(why) = runtime.block_on(self.spec.backend.is_ready(&self.info)) else { return Ok(()) };
+            if start.elapsed() > limit {
+                let name = why.split(':').next().unwrap_or_default().to_owned();
+                bail!(
+                    "{}@{} does not accept writes on every node within {limit:?}; last asked, {why}\n{}",
+                    self.info.plan.backend,
+                    self.info.plan.version,
+                    self.explain(&name)
+                );
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Where a node's output is, and its end.
+    #[must_use]
+    pub fn explain(&self, node: &str) -> String {
+        let log = self.log_of(node);
+        let text = fs::read(&log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        let tail = &lines[lines.len().saturating_sub(LOG_TAIL)..];
+        let tail: String = tail.iter().map(|line| format!("\n    {}", shorten(line))).collect();
+        format!("  its command: {}/commands.txt\n  its log: {}; the end of it:{tail}", self.logs.display(), log.display())
+    }
+
+    fn log_of(&self, node: &str) -> PathBuf {
+        self.logs.join(format!("{node}.log"))
+    }
+}
+
+fn shorten(line: &str) -> String {
+    const MOST: usize = 240;
+    if line.chars().count() <= MOST { line.to_owned() } else { line.chars().take(MOST).chain(['…']).collect() }
+}
+
+/// Keeps the exact command line of a host, so that it can be read and repeated.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn note_command(logs: &Path, host: &str, command: &CommandLine) -> Result<()> {
+    use std::io::Write;
+    let words = command.argv.iter().map(|word| word.to_string_lossy());
+    let quoted: Vec<String> = words.map(|word| if word.contains([' ', '"']) { format!("'{word}'") } else { word.into() }).collect();
+    let path = logs.join("commands.txt");
+    let mut file = append(&path).with_context(|| format!("cannot write {}", path.display()))?;
+    writeln!(file, "{host}: {}", quoted.join(" ")).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Opens a log for appending.
+///
+/// # Errors
+/// When it cannot be opened.
+pub fn append(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).open(path)
+}
+
+/// Environment that every process of a host gets.
+#[must_use]
+pub fn base_env(home: &Path) -> Vec<(std::ffi::OsString, std::ffi::OsString)> {
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
+    vec![("PATH".into(), path), ("HOME".into(), home.into()), ("TMPDIR".into(), home.into())]
+}
+
+fn spawn(host: &Host, command: &CommandLine, data: &Path, log: &Path) -> io::Result<()> {
+    let log = append(log)?;
+    let mut env = base_env(data);
+    env.extend(command.env.iter().cloned());
+    let spec = ProcessSpec {
+        argv: command.argv.clone(),
+        env,
+        cwd: Some(data.to_owned()),
+        stdin: OwnedFd::from(File::open("/dev/null")?),
+        stdout: OwnedFd::from(log.try_clone()?),
+        stderr: OwnedFd::from(log),
+    };
+    host.spawn(spec).map(|_| ()).map_err(io::Error::other)
+}

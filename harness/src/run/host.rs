@@ -1,0 +1,82 @@
+//! A host of the sandbox with the one process that matters on it, as the nemesis reaches it.
+
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nemesis::HostControl;
+use nix::sys::signal::Signal;
+
+use super::world::FaultableHost;
+use crate::sandbox::{Host, ProcessExit, SandboxError};
+
+/// Starts the host's process again.
+pub type Restart = Box<dyn Fn(&Host) -> io::Result<()> + Send + Sync>;
+
+/// A host and how its process is started again.
+pub struct ManagedHost {
+    host: Host,
+    killed: AtomicBool,
+    restart: Restart,
+}
+
+impl ManagedHost {
+    /// A host whose process `restart` can start again.
+    #[must_use]
+    pub fn new(host: Host, restart: Restart) -> Self {
+        Self { host, killed: AtomicBool::new(false), restart }
+    }
+
+    /// The host.
+    #[must_use]
+    pub fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// The process's end, if it ended and nobody killed it.
+    ///
+    /// # Errors
+    /// When the host itself is gone.
+    pub fn unexpected_exit(&self) -> Result<Option<ProcessExit>, SandboxError> {
+        let exit = self.host.exits().try_next()?;
+        Ok(exit.filter(|_| !self.killed.load(Ordering::SeqCst)))
+    }
+}
+
+impl HostControl for ManagedHost {
+    fn name(&self) -> &str {
+        self.host.name()
+    }
+
+    fn tree(&self) -> Vec<i32> {
+        self.host.tree()
+    }
+
+    fn signal_all(&self, signo: i32) -> io::Result<()> {
+        let signal = Signal::try_from(signo)?;
+        self.host.signal_all(signal).map_err(io::Error::other)
+    }
+
+    fn kill_all(&self) -> io::Result<()> {
+        self.killed.store(true, Ordering::SeqCst);
+        self.host.kill_all().map_err(io::Error::other)
+    }
+
+    fn restart(&self) -> io::Result<()> {
+        // The ends of the killed processes are known; only what comes from now on is news.
+        while self.host.exits().try_next().map_err(io::Error::other)?.is_some() {}
+        (self.restart)(&self.host)?;
+        self.killed.store(false, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn cgroup(&self) -> Option<&Path> {
+        self.host.cgroup()
+    }
+}
+
+impl FaultableHost for ManagedHost {
+    fn is_killed(&self) -> bool {
+        self.killed.load(Ordering::SeqCst)
+    }
+}

@@ -1,0 +1,313 @@
+//! The launcher: parses, plans, shows progress, and holds nothing that must be cleaned up.
+//!
+//! It lives outside of the sandbox. When it is killed, the sandbox's init ends everything else, and
+//! what the trials recorded until then can still be checked.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use nemesis::Schedule;
+use nix::fcntl::OFlag;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::unistd::pipe2;
+
+use super::environment::Environment;
+use super::progress::Progress;
+use crate::evaluate::{self, Conclusion, RunVerdict, TrialVerdict};
+use crate::exit::Exit;
+use crate::known::known;
+use crate::provision::{Located, Provisioner, Wanted};
+use crate::report::display::Display;
+use crate::report::story;
+use crate::sandbox::{ControllerEnd, Sandbox, SandboxSpec};
+use crate::scenario::{self, ArmPlan, Resolved, Scenario};
+use crate::store::{self, names};
+use crate::trial::{FORMAT_VERSION, RunPlan, Server, TrialPlan, trial_seed};
+
+/// What the user asked for.
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    /// The scenario file.
+    pub scenario: PathBuf,
+    /// Overrides, `key` and value.
+    pub set: Vec<(String, String)>,
+    /// Seed; drawn when absent.
+    pub seed: Option<u64>,
+    /// Number of trials; the scenario's when absent.
+    pub trials: Option<u32>,
+    /// Arms to run; all when empty.
+    pub arms: Vec<String>,
+    /// Binaries given by the user, by backend.
+    pub binaries: BTreeMap<String, PathBuf>,
+    /// A foreign worker's command line.
+    pub worker: Option<Vec<String>>,
+    /// The results folder.
+    pub results: PathBuf,
+    /// How progress is shown.
+    pub display: Display,
+    /// The command line that runs the same again, but for the seed.
+    pub rerun: String,
+}
+
+/// A run that is planned, with its folder.
+struct Run {
+    options: RunOptions,
+    plan: RunPlan,
+    folder: PathBuf,
+    servers: BTreeMap<String, Located>,
+    signals: SignalFd,
+}
+
+/// Runs a scenario. Mistakes in it are printed, all of them.
+///
+/// # Errors
+/// What keeps the run from starting or from being stored.
+pub fn run(options: RunOptions) -> Result<Exit> {
+    let Some(resolved) = resolve(&options)? else { return Ok(Exit::Usage) };
+    let mut display = options.display.clone();
+    let servers = locate(&resolved, &options, &mut display)?;
+    let name = options.scenario.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+    let folder = store::create_run(&options.results, &name, resolved.seed)?;
+    let rerun = format!("{} --seed {}", options.rerun, resolved.seed);
+    let plan = RunPlan { format: FORMAT_VERSION, rerun, scenario: resolved };
+    store::write_json(&folder.join(names::PLAN), &plan)?;
+    let located: Vec<Located> = servers.values().cloned().collect();
+    store::write_json(&folder.join(names::ENVIRONMENT), &Environment::now(&located))?;
+    display.begin(&plan, &folder);
+    let signals = catch_signals()?;
+    Run { options, plan, folder, servers, signals }.trials(display)
+}
+
+/// Reads and resolves the scenario; `None` after its mistakes were printed.
+fn resolve(options: &RunOptions) -> Result<Option<Resolved>> {
+    let complain = |errors: &[scenario::ScenarioError]| eprintln!("{}", scenario::render(errors));
+    let scenario = match Scenario::load(&options.scenario, &known()) {
+        Ok(scenario) => scenario,
+        Err(errors) => {
+            complain(&errors);
+            return Ok(None);
+        }
+    };
+    // A seed that people can read and type.
+    let seed = options.seed.or(scenario.seed).unwrap_or_else(|| u64::from(rand::random::<u32>() % 1_000_000));
+    let mut resolved = match scenario.resolve(&options.set, seed, options.trials) {
+        Ok(resolved) => resolved,
+        Err(errors) => {
+            complain(&errors);
+            return Ok(None);
+        }
+    };
+    for wanted in &options.arms {
+        if !resolved.arms.iter().any(|arm| arm.name == *wanted) {
+            let known: Vec<_> = resolved.arms.iter().map(|arm| arm.name.as_str()).collect();
+            eprintln!("--arm: expected one of {}, found \"{wanted}\"", known.join(", "));
+            return Ok(None);
+        }
+    }
+    if !options.arms.is_empty() {
+        resolved.arms.retain(|arm| options.arms.contains(&arm.name));
+    }
+    Ok(Some(resolved))
+}
+
+/// Finds or fetches every server that an arm needs, before anything starts.
+fn locate(resolved: &Resolved, options: &RunOptions, display: &mut Display) -> Result<BTreeMap<String, Located>> {
+    let provisioner = Provisioner::from_env();
+    let mut servers = BTreeMap::new();
+    for arm in &resolved.arms {
+        let name = server_name(arm);
+        if servers.contains_key(&name) {
+            continue;
+        }
+        let wanted = Wanted::new(&arm.cluster.backend, Some(&arm.cluster.version))?;
+        let given = options.binaries.get(&arm.cluster.backend).map(PathBuf::as_path);
+        let located = provisioner.locate(&wanted, given, &|line| display.note(line))?;
+        servers.insert(name, located);
+    }
+    Ok(servers)
+}
+
+fn server_name(arm: &ArmPlan) -> String {
+    format!("{}@{}", arm.cluster.backend, arm.cluster.version)
+}
+
+/// From here on Ctrl-C is read from a descriptor: the run is ended in order.
+fn catch_signals() -> Result<SignalFd> {
+    let set: SigSet = [Signal::SIGINT, Signal::SIGTERM].into_iter().collect();
+    set.thread_block().context("cannot block SIGINT and SIGTERM")?;
+    SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).context("cannot create a signal descriptor")
+}
+
+/// How one trial's sandbox ended.
+enum Ended {
+    /// The history is complete, or as complete as it can be.
+    Stored,
+    /// The user does not want more.
+    Interrupted,
+    /// Nothing could be run.
+    NotSetUp(String),
+}
+
+impl Run {
+    fn trials(self, mut display: Display) -> Result<Exit> {
+        let mut verdicts = Vec::new();
+        let mut exit = None;
+        'run: for trial in 1..=self.plan.scenario.trials {
+            for arm in &self.plan.scenario.arms {
+                let folder = store::create_trial(&self.folder, &arm.name, trial)?;
+                let plan = self.plan_trial(arm, trial);
+                store::write_json(&folder.join(names::PLAN), &plan)?;
+                display.begin_trial(&plan, self.plan.scenario.trials);
+                let ended = self.sandboxed(&folder, &mut display)?;
+                let verdict = match &ended {
+                    Ended::NotSetUp(why) => evaluate::unreadable(&plan, format!("the set-up failed: {why}")),
+                    Ended::Stored | Ended::Interrupted => evaluate::trial(&folder)?,
+                };
+                store::write_json(&folder.join(names::VERDICT), &verdict)?;
+                display.end_trial(&verdict);
+                verdicts.push(verdict);
+                match ended {
+                    Ended::Stored => {}
+                    Ended::Interrupted => exit = Some(Exit::Interrupted),
+                    Ended::NotSetUp(why) => {
+                        display.error(&format!("arm \"{}\", trial {trial}: {why}", arm.name));
+                        exit = Some(Exit::SetUp);
+                    }
+                }
+                if exit.is_some() {
+                    break 'run;
+                }
+            }
+        }
+        let verdict = self.conclude(verdicts)?;
+        display.end(&story::tell(&self.plan, &verdict, &self.folder), &verdict);
+        Ok(exit.unwrap_or_else(|| exit_of(verdict.conclusion)))
+    }
+
+    fn conclude(&self, verdicts: Vec<TrialVerdict>) -> Result<RunVerdict> {
+        let verdict = evaluate::run(&self.plan, verdicts);
+        store::write_json(&self.folder.join(names::VERDICT), &verdict)?;
+        Ok(verdict)
+    }
+
+    fn plan_trial(&self, arm: &ArmPlan, trial: u32) -> TrialPlan {
+        let seed = trial_seed(self.plan.scenario.seed, trial);
+        let located = &self.servers[&server_name(arm)];
+        TrialPlan {
+            format: FORMAT_VERSION,
+            title: self.plan.scenario.title.clone(),
+            schedule: Schedule::draw(seed, &arm.faults, arm.workload.duration_ns),
+            arm: arm.clone(),
+            trial,
+            seed,
+            server: Server { path: located.path.clone(), origin: located.detail.clone() },
+            worker: self.options.worker.clone(),
+        }
+    }
+
+    /// Runs the controller in a sandbox until both have ended.
+    fn sandboxed(&self, folder: &Path, display: &mut Display) -> Result<Ended> {
+        let (reader, writer) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK).context("cannot create a pipe")?;
+        // The controller's end blocks: a progress line is never torn.
+        nix::fcntl::fcntl(&writer, nix::fcntl::FcntlArg::F_SETFL(OFlag::empty()))?;
+        let started = Sandbox::start(SandboxSpec {
+            controller_argv: vec!["controller".into(), folder.into()],
+            inherit: vec![writer],
+            needed_paths: self.needed_paths(folder),
+            cgroup: true,
+        });
+        let sandbox = match started {
+            Ok(sandbox) => sandbox,
+            Err(error) => return Ok(Ended::NotSetUp(error.to_string())),
+        };
+        let mut watch = Watch { reader, pending: Vec::new(), failed: None, interrupted: false };
+        watch.until_closed(&self.signals, &sandbox, display)?;
+        let end = sandbox.wait();
+        Ok(match (end, watch.failed) {
+            (_, Some(why)) => Ended::NotSetUp(why),
+            _ if watch.interrupted => Ended::Interrupted,
+            (ControllerEnd::Exited(0), None) => Ended::Stored,
+            (end, None) => {
+                display.error(&format!("the controller {end}; what it recorded until then is checked"));
+                Ended::Stored
+            }
+        })
+    }
+
+    fn needed_paths(&self, folder: &Path) -> Vec<PathBuf> {
+        let servers = self.servers.values().map(|server| server.path.clone());
+        let worker = self.options.worker.iter().flatten().take(1).map(PathBuf::from);
+        servers.chain(worker).chain([folder.to_owned()]).collect()
+    }
+}
+
+/// What to do with a conclusion at the end of a run.
+#[must_use]
+pub fn exit_of(conclusion: Conclusion) -> Exit {
+    match conclusion {
+        Conclusion::Pass => Exit::Met,
+        Conclusion::Fail => Exit::NotMet,
+        Conclusion::Inconclusive => Exit::Inconclusive,
+    }
+}
+
+/// The launcher's view of one trial.
+struct Watch {
+    reader: OwnedFd,
+    pending: Vec<u8>,
+    failed: Option<String>,
+    interrupted: bool,
+}
+
+impl Watch {
+    /// Shows progress until the controller has closed its end, and passes Ctrl-C on: the first one asks
+    /// for an orderly end, the second one ends everything at once.
+    fn until_closed(&mut self, signals: &SignalFd, sandbox: &Sandbox, display: &mut Display) -> Result<()> {
+        let mut pipe = File::from(self.reader.try_clone()?);
+        loop {
+            let mut fds =
+                [PollFd::new(pipe.as_fd(), PollFlags::POLLIN), PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+            match poll(&mut fds, PollTimeout::NONE) {
+                Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+                Err(error) => return Err(error).context("cannot wait for the controller"),
+            }
+            while let Ok(Some(_)) = signals.read_signal() {
+                if self.interrupted {
+                    sandbox.kill();
+                } else {
+                    display.note("interrupted: healing faults and storing what was recorded (again to end at once)");
+                    sandbox.interrupt();
+                }
+                self.interrupted = true;
+            }
+            let mut chunk = [0; 16 << 10];
+            match pipe.read(&mut chunk) {
+                Ok(0) => return Ok(()),
+                Ok(count) => self.pending.extend_from_slice(&chunk[..count]),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => continue,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error).context("cannot read the controller's progress"),
+            }
+            self.show(display);
+        }
+    }
+
+    fn show(&mut self, display: &mut Display) {
+        while let Some(end) = self.pending.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.pending.drain(..=end).collect();
+            // Both ends are the same executable; a line that does not parse was cut by a kill.
+            if let Ok(progress) = serde_json::from_slice::<Progress>(&line) {
+                if let Progress::Failed(why) = &progress {
+                    self.failed = Some(why.clone());
+                }
+                display.progress(&progress);
+            }
+        }
+    }
+}

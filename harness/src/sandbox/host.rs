@@ -1,0 +1,364 @@
+//! The controller's side of a host: start it, run processes in it, signal them, know them.
+//!
+//! A host outlives its processes: a server that was killed is started again in the same namespaces, at
+//! the same address, with the same links. Every call may be made from any thread.
+
+use std::ffi::OsString;
+use std::fs;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sched::CloneFlags;
+use nix::sys::signal::Signal;
+use nix::sys::socket::{MsgFlags, setsockopt, sockopt};
+use nix::sys::time::{TimeVal, TimeValLike};
+use nix::sys::wait::waitpid;
+
+use super::control::{Channel, Exited, Numbered, Packet, ReceiveError, Reply, Request};
+use super::error::{Failure, SandboxError, Step};
+use super::network::Network;
+use super::signals::End;
+use super::spawn::{SELF, SELF_NAME, Spawn, Spawned, c_environment, c_string};
+use super::{HOST_INIT, cgroup, syscalls};
+
+/// How long an init may take to answer.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+
+/// Interface names end at 15 bytes, and a host's link bears its name.
+const LONGEST_NAME: usize = 15;
+
+/// A host to start.
+#[derive(Clone, Debug)]
+pub struct HostSpec {
+    /// `n1`, `c1` …: at most 15 lower-case letters, digits and dashes.
+    pub name: String,
+    /// Its address; see [`super::node_address`] and [`super::client_address`].
+    pub address: Ipv4Addr,
+    /// Other hosts that it will talk to, started or not: it gets their hardware addresses, so that no
+    /// experiment waits for ARP. Those that are missing here are found the usual way.
+    pub neighbours: Vec<Ipv4Addr>,
+    /// The run's cgroup directory ([`super::Inside::cgroup`]), below which the host gets its own.
+    pub cgroup: Option<PathBuf>,
+}
+
+/// A process to run in a host.
+#[derive(Debug)]
+pub struct ProcessSpec {
+    /// The program (looked up in the environment's PATH unless it contains a slash) and its arguments.
+    /// `/proc/self/exe` is this executable.
+    pub argv: Vec<OsString>,
+    /// The whole environment: nothing is inherited.
+    pub env: Vec<(OsString, OsString)>,
+    /// Working directory; `/` if absent.
+    pub cwd: Option<PathBuf>,
+    /// Standard input.
+    pub stdin: OwnedFd,
+    /// Standard output.
+    pub stdout: OwnedFd,
+    /// Standard error.
+    pub stderr: OwnedFd,
+}
+
+/// A process that was started in a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Process {
+    /// Its number in this host, never reused.
+    pub id: u64,
+    /// Its PID as the controller sees it.
+    pub pid: i32,
+    /// Its PID as seen in the host.
+    pub host_pid: i32,
+}
+
+/// The end of a process that was started with [`Host::spawn`]. Its descendants are not reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessExit {
+    /// [`Process::id`].
+    pub id: u64,
+    /// [`Process::host_pid`].
+    pub host_pid: i32,
+    /// How it ended.
+    pub end: End,
+    /// When the host's init reaped it: nanoseconds of CLOCK_MONOTONIC.
+    pub at_ns: u64,
+}
+
+/// A running host. Dropping it kills all of it.
+#[derive(Debug)]
+pub struct Host {
+    name: String,
+    address: Ipv4Addr,
+    cgroup: Option<PathBuf>,
+    init: Spawned,
+    /// Inode of the host's PID namespace, by which its processes are known.
+    pid_namespace: u64,
+    control: Mutex<Control>,
+    exits: Exits,
+    next_id: AtomicU64,
+}
+
+/// The control socket and the number of the last request.
+#[derive(Debug)]
+struct Control {
+    channel: Channel,
+    seq: u64,
+}
+
+impl Host {
+    /// Starts a host: namespaces, link, address. Returns when it is ready for processes.
+    pub fn start(network: &Network, spec: HostSpec) -> Result<Self, SandboxError> {
+        check_name(&spec.name)?;
+        let socket = |e| Failure::new(Step::Other, "create the control sockets of a host", e);
+        let (control, init_control) = Channel::pair().map_err(socket)?;
+        let (events, init_events) = Channel::pair().map_err(socket)?;
+        let timeout = TimeVal::milliseconds(ANSWER_WITHIN.as_millis() as i64);
+        setsockopt(&control, sockopt::ReceiveTimeout, &timeout).map_err(socket)?;
+        setsockopt(&control, sockopt::SendTimeout, &timeout).map_err(socket)?;
+        let group = spec.cgroup.as_deref().map(|run| cgroup::create_host(run, &spec.name)).transpose()?;
+        let init = start_init(&spec.name, [&init_control, &init_events])?;
+        let pid = init.pid.as_raw();
+        let host = Self {
+            exits: Exits { host: spec.name.clone(), channel: events },
+            name: spec.name,
+            address: spec.address,
+            cgroup: group.as_ref().map(|(path, _)| path.clone()),
+            init,
+            pid_namespace: pid_namespace(pid)
+                .map_err(|e| Failure::io(Step::Other, format!("identify the PID namespace of process {pid}"), &e))?,
+            control: Mutex::new(Control { channel: control, seq: 0 }),
+            next_id: AtomicU64::new(0),
+        };
+        network.attach(&host.name, pid, host.address)?;
+        let configure = Request::Configure {
+            hostname: host.name.clone(),
+            address: host.address,
+            neighbours: spec.neighbours,
+        };
+        let procs: Vec<BorrowedFd<'_>> = group.iter().map(|(_, procs)| procs.as_fd()).collect();
+        host.ask(configure, &procs, "configure it")?;
+        Ok(host)
+    }
+
+    /// The host's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The host's address.
+    #[must_use]
+    pub fn address(&self) -> Ipv4Addr {
+        self.address
+    }
+
+    /// The cgroup that holds every process of the host except its init, if there are cgroups.
+    #[must_use]
+    pub fn cgroup(&self) -> Option<&Path> {
+        self.cgroup.as_deref()
+    }
+
+    /// PID of the host's init as the controller sees it: `/proc/PID/ns/*` are the host's namespaces.
+    #[must_use]
+    pub fn init_pid(&self) -> i32 {
+        self.init.pid.as_raw()
+    }
+
+    /// Starts a process; returns when it has executed its program. It is in a session of its own and, from
+    /// its first instruction on, in the host's cgroup.
+    pub fn spawn(&self, spec: ProcessSpec) -> Result<Process, SandboxError> {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let doing = format!("start {}", spec.argv.first().map_or("nothing".into(), |p| p.to_string_lossy()));
+        let request = Request::Spawn { id, argv: spec.argv, env: spec.env, cwd: spec.cwd };
+        let packet = self.ask(request, &[spec.stdin.as_fd(), spec.stdout.as_fd(), spec.stderr.as_fd()], &doing)?;
+        match (packet.message.body, packet.pid) {
+            (Reply::Started { host_pid }, Some(pid)) => Ok(Process { id, pid, host_pid }),
+            (other, pid) => Err(SandboxError::Protocol { doing, problem: format!("answer {other:?}, pid {pid:?}") }),
+        }
+    }
+
+    /// Signals every process of the host except its init, atomically: none can be missed by forking.
+    pub fn signal_all(&self, signal: Signal) -> Result<(), SandboxError> {
+        let request = Request::SignalAll { signo: signal as i32 };
+        self.ask(request, &[], &format!("send {signal} to all its processes")).map(drop)
+    }
+
+    /// Kills every process of the host except its init, and returns when all are gone.
+    pub fn kill_all(&self) -> Result<(), SandboxError> {
+        self.ask(Request::KillAll, &[], "kill all its processes").map(drop)
+    }
+
+    /// The host's living processes except its init, as PIDs of the controller. A process that starts or
+    /// ends meanwhile may or may not be among them.
+    #[must_use]
+    pub fn tree(&self) -> Vec<i32> {
+        let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
+        processes
+            .flatten()
+            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+            // A process that was not reaped yet has no PID namespace any more, and is not living.
+            .filter(|&pid| pid != self.init_pid() && pid_namespace(pid).is_ok_and(|ns| ns == self.pid_namespace))
+            .collect()
+    }
+
+    /// The ends of the processes that were started with [`Self::spawn`].
+    #[must_use]
+    pub fn exits(&self) -> &Exits {
+        &self.exits
+    }
+
+    /// One request and its reply.
+    fn ask(
+        &self,
+        request: Request,
+        fds: &[BorrowedFd<'_>],
+        doing: &str,
+    ) -> Result<Packet<Numbered<Reply>>, SandboxError> {
+        let mut control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
+        control.seq += 1;
+        let message = Numbered { seq: control.seq, body: request };
+        control.channel.send(&message, fds, None, MsgFlags::empty()).map_err(|errno| match errno {
+            Errno::EPIPE | Errno::ECONNRESET => self.lost(doing),
+            Errno::EAGAIN => self.silent(doing),
+            Errno::EMSGSIZE => SandboxError::Invalid {
+                what: format!("arguments and environment on host {} ({doing})", self.name),
+                expected: "at most about 50 kB together".into(),
+                found: "more".into(),
+            },
+            errno => Failure::new(Step::Other, format!("ask host {} to {doing}", self.name), errno).into(),
+        })?;
+        loop {
+            let packet = match control.channel.receive::<Numbered<Reply>>(MsgFlags::empty()) {
+                Ok(packet) => packet,
+                Err(ReceiveError::Closed) => return Err(self.lost(doing)),
+                Err(ReceiveError::Timeout) => return Err(self.silent(doing)),
+                Err(ReceiveError::Broken(problem)) => {
+                    return Err(SandboxError::Protocol { doing: format!("host {}: {doing}", self.name), problem });
+                }
+            };
+            // An older number is the late answer to a request that was given up.
+            if packet.message.seq == control.seq {
+                return match packet.message.body {
+                    Reply::Failed(mut failure) => {
+                        failure.what = format!("{} (host {})", failure.what, self.name);
+                        Err(failure.into())
+                    }
+                    _ => Ok(packet),
+                };
+            }
+        }
+    }
+
+    fn lost(&self, doing: &str) -> SandboxError {
+        SandboxError::HostLost { host: self.name.clone(), doing: doing.into() }
+    }
+
+    fn silent(&self, doing: &str) -> SandboxError {
+        let waited_ms = ANSWER_WITHIN.as_millis() as u64;
+        SandboxError::HostSilent { host: self.name.clone(), doing: doing.into(), waited_ms }
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        // The kernel kills the whole PID namespace with its PID 1, and reaps it before the wait returns.
+        let _ = syscalls::pidfd_send_signal(self.init.pidfd.as_fd(), Signal::SIGKILL);
+        while waitpid(self.init.pid, None) == Err(Errno::EINTR) {}
+    }
+}
+
+/// The stream of process ends of one host. Each end goes to one reader. Its descriptor is readable when
+/// there is one (or the host is lost), for use in a poll loop.
+#[derive(Debug)]
+pub struct Exits {
+    host: String,
+    channel: Channel,
+}
+
+impl Exits {
+    /// The next end, if one has been reported by now.
+    pub fn try_next(&self) -> Result<Option<ProcessExit>, SandboxError> {
+        match self.channel.receive::<Exited>(MsgFlags::MSG_DONTWAIT) {
+            Ok(Packet { message: Exited { id, host_pid, end, at_ns }, .. }) => {
+                Ok(Some(ProcessExit { id, host_pid, end, at_ns }))
+            }
+            Err(ReceiveError::Timeout) => Ok(None),
+            Err(ReceiveError::Closed) => {
+                Err(SandboxError::HostLost { host: self.host.clone(), doing: "watch its processes".into() })
+            }
+            Err(ReceiveError::Broken(problem)) => {
+                Err(SandboxError::Protocol { doing: format!("watch the processes of host {}", self.host), problem })
+            }
+        }
+    }
+
+    /// The next end; waits for it at most this long.
+    pub fn next_within(&self, timeout: Duration) -> Result<Option<ProcessExit>, SandboxError> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            if let Some(exit) = self.try_next()? {
+                return Ok(Some(exit));
+            }
+            let left_ms = deadline.saturating_duration_since(Instant::now()).as_millis();
+            if left_ms == 0 {
+                return Ok(None);
+            }
+            let mut ready = [PollFd::new(self.channel.as_fd(), PollFlags::POLLIN)];
+            // A failed or interrupted poll only means looking again.
+            let _ = poll(&mut ready, PollTimeout::try_from(left_ms).unwrap_or(PollTimeout::MAX));
+        }
+    }
+}
+
+impl AsFd for Exits {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
+    }
+}
+
+/// Starts the init of a host in namespaces of its own.
+fn start_init(name: &str, sockets: [&OwnedFd; 2]) -> Result<Spawned, SandboxError> {
+    let null = fs::File::open("/dev/null").map_err(|e| Failure::io(Step::Other, "open /dev/null", &e))?;
+    let (stdout, stderr) = (std::io::stdout(), std::io::stderr());
+    let stdio = [null.as_fd(), stdout.as_fd(), stderr.as_fd()];
+    // The name is for people who look at `ps`.
+    let argv = [SELF_NAME, HOST_INIT, name];
+    let spawn = Spawn {
+        program: SELF.to_owned(),
+        argv: argv.iter().map(|arg| c_string(arg.as_ref())).collect::<Result<_, _>>()?,
+        env: c_environment([])?,
+        cwd: Some(c"/".to_owned()),
+        fds: stdio.into_iter().chain(sockets.into_iter().map(AsFd::as_fd)).collect(),
+        namespaces: CloneFlags::CLONE_NEWPID
+            | CloneFlags::CLONE_NEWNS
+            | CloneFlags::CLONE_NEWNET
+            | CloneFlags::CLONE_NEWIPC
+            | CloneFlags::CLONE_NEWUTS,
+        cgroup_procs: None,
+    };
+    Ok(spawn.start()?)
+}
+
+/// Inode of the PID namespace that a process is in.
+fn pid_namespace(pid: i32) -> std::io::Result<u64> {
+    fs::metadata(format!("/proc/{pid}/ns/pid")).map(|namespace| namespace.ino())
+}
+
+fn check_name(name: &str) -> Result<(), SandboxError> {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let taken = ["lo", "fencepost"].contains(&name);
+    if name.is_empty() || name.len() > LONGEST_NAME || !name.chars().all(plain) || taken {
+        return Err(SandboxError::Invalid {
+            what: "host name".into(),
+            expected: "1 to 15 lower-case letters, digits and dashes (and neither lo nor fencepost)".into(),
+            found: format!("{name:?}"),
+        });
+    }
+    Ok(())
+}

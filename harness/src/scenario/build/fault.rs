@@ -1,0 +1,159 @@
+//! From one `[[fault]]` to its plan.
+
+use super::when;
+use crate::scenario::duration::{RangeNs, format_ns};
+use crate::scenario::fault::{Lasts, Target};
+use crate::scenario::keys::{Kind, Table};
+use crate::scenario::known::KnownFault;
+use crate::scenario::node::{Node, Value};
+use crate::scenario::plan::{ClusterPlan, FaultPlan, WorkloadPlan};
+use crate::scenario::read::Section;
+use crate::scenario::suggest::did_you_mean;
+
+/// Reads one `[[fault]]`. Cluster and workload are `None` when they have mistakes of their own.
+pub(in crate::scenario) fn read(
+    section: &Section<'_>,
+    cluster: Option<&ClusterPlan>,
+    workload: Option<&WorkloadPlan>,
+) -> Option<FaultPlan> {
+    let kind = section
+        .text("kind")
+        .and_then(|name| section.cx.known.fault(&name));
+    let target = read_target(section, kind);
+    let trigger = section.subsection("when").and_then(|when| {
+        let trigger = when::read(&when)?;
+        when::check(&when, &trigger, cluster, workload);
+        Some(trigger)
+    });
+    let lasts = read_lasts(section);
+    if let Some(kind) = kind.filter(|kind| kind.needs_lasts && section.written("lasts").is_none()) {
+        let expected = format!("how long the fault {} lasts", kind.name);
+        section.problem(
+            "lasts",
+            &expected,
+            "nothing",
+            Some("add lasts = \"4s\"".to_owned()),
+        );
+    }
+    if let Some(target) = &target {
+        check_target(section, target, cluster, workload);
+    }
+    Some(FaultPlan {
+        kind: kind?.name.clone(),
+        target: target?,
+        trigger: trigger?,
+        lasts: lasts?,
+    })
+}
+
+fn read_target(section: &Section<'_>, kind: Option<&KnownFault>) -> Option<Target> {
+    let text = section.text("target")?;
+    let Some(target) = Target::parse(&text) else {
+        let hint = did_you_mean(&text, Target::words());
+        section.problem(
+            "target",
+            &Kind::Target.describe(),
+            &format!("\"{text}\""),
+            hint,
+        );
+        return None;
+    };
+    if let Some(kind) = kind.filter(|kind| !kind.targets.iter().any(|form| form == target.form())) {
+        let expected = format!(
+            "a target that the fault {} can hit: {}",
+            kind.name,
+            kind.targets.join(", ")
+        );
+        section.problem("target", &expected, &format!("\"{text}\""), None);
+        return None;
+    }
+    Some(target)
+}
+
+/// Targets that cannot exist in this cluster or workload.
+fn check_target(
+    section: &Section<'_>,
+    target: &Target,
+    cluster: Option<&ClusterPlan>,
+    workload: Option<&WorkloadPlan>,
+) {
+    let impossible = |why: String, hint: &str| {
+        section.problem(
+            "target",
+            &why,
+            &format!("\"{target}\""),
+            Some(hint.to_owned()),
+        );
+    };
+    let number = target.host_number().unwrap_or(0);
+    if let Some(nodes) = cluster.map(|cluster| cluster.nodes) {
+        match target {
+            Target::Node(_) if number > nodes => {
+                impossible(
+                    format!("one of the {nodes} nodes, node:n1 to node:n{nodes}"),
+                    "name one of these, or raise cluster.nodes",
+                );
+            }
+            Target::Follower | Target::Minority if nodes < 3 => {
+                impossible(
+                    format!("a target that a cluster of {nodes} has"),
+                    "a single node has no followers; raise cluster.nodes to 3",
+                );
+            }
+            _ => {}
+        }
+    }
+    if let Some(workload) = workload {
+        match target {
+            Target::ClientHost(_) if number > workload.workers => {
+                let workers = workload.workers;
+                impossible(
+                    format!("one of the {workers} client hosts, client:c1 to client:c{workers}"),
+                    "name one of these, or raise workload.workers",
+                );
+            }
+            Target::Waiter if workload.clients < 2 => {
+                impossible(
+                    "a target that can occur".to_owned(),
+                    "with one client nobody ever waits; raise workload.clients",
+                );
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Reads `lasts`. The outer `None` is a mistake, the inner one an absent key.
+fn read_lasts(section: &Section<'_>) -> Option<Option<Lasts>> {
+    let Some(node) = section.written("lasts") else {
+        return Some(None);
+    };
+    if matches!(node.value, Value::Table(_)) {
+        return read_gc(section, node).map(Some);
+    }
+    let range = section.range("lasts")?;
+    if range.max_ns == 0 {
+        section.problem("lasts", "a time above zero", &node.describe(), None);
+        return None;
+    }
+    Some(Some(match range {
+        RangeNs { min_ns, max_ns } if min_ns < max_ns => Lasts::Uniform { min_ns, max_ns },
+        RangeNs { min_ns, .. } => Lasts::Fixed { ns: min_ns },
+    }))
+}
+
+fn read_gc(section: &Section<'_>, node: &Node) -> Option<Lasts> {
+    let lasts = Section::open(section.cx, Table::Lasts, section.path_of("lasts"), node)?;
+    let gc = lasts.subsection("gc")?;
+    let (median_ns, p99_ns) = (gc.duration_ns("median"), gc.duration_ns("p99"));
+    let (median_ns, p99_ns) = (median_ns?, p99_ns?);
+    if p99_ns < median_ns {
+        let expected = format!(
+            "a 99th percentile not below the median of {}",
+            format_ns(median_ns)
+        );
+        gc.problem("p99", &expected, &format_ns(p99_ns), None);
+        return None;
+    }
+    Some(Lasts::Gc { median_ns, p99_ns })
+}

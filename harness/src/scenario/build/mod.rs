@@ -1,0 +1,10 @@
+//! From the tables of one arm to its plan, one file a table.
+//!
+//! Each function reads its table and checks what its values mean together and with the tables read
+//! before it. A `None` has always been reported. No name of a backend, lock, resource, workload or
+//! fault occurs here.
+
+pub(super) mod cluster;
+pub(super) mod fault;
+mod when;
+pub(super) mod workload;

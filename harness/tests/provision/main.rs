@@ -1,0 +1,7 @@
+//! Getting server binaries, against stand-ins for apt and against the real one.
+
+mod choice;
+mod faults;
+mod machine;
+mod processes;
+mod real;

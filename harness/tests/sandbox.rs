@@ -1,0 +1,283 @@
+//! The sandbox from outside: real namespaces, real hosts, and nothing left of them however they end.
+//!
+//! Every stage of a sandbox, and every process of the self-test in it, executes the same file. So each
+//! test runs a copy of the binary of its own, and whatever executes that copy is a part of its sandbox.
+//! As root the tests run twice, the second time as an ordinary user. Where the machine allows no
+//! namespaces they are skipped, with the reason.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, geteuid};
+
+/// How long a sandbox may take to vanish after a SIGKILL on this (shared, slow) machine.
+const GONE_WITHIN: Duration = Duration::from_secs(5);
+
+/// Kills a part and a user.
+const KILLS: u32 = 20;
+
+/// A copy of the binary for one test and one user.
+struct Bench {
+    _folder: tempfile::TempDir,
+    binary: PathBuf,
+    as_nobody: bool,
+}
+
+/// A self-test under way.
+struct Running {
+    launcher: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl Bench {
+    /// One bench a user that this machine can test; prints why one is left out.
+    fn all() -> Vec<Self> {
+        let users: &[bool] = if geteuid().is_root() { &[false, true] } else { &[false] };
+        users.iter().filter_map(|&as_nobody| Self::new(as_nobody)).collect()
+    }
+
+    fn new(as_nobody: bool) -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let binary = folder.path().join("fencepost");
+        fs::copy(env!("CARGO_BIN_EXE_fencepost"), &binary).unwrap();
+        let bench = Self { _folder: folder, binary, as_nobody };
+        let probe = bench.command("0", "0").output();
+        match probe {
+            Ok(probe) if probe.status.success() => Some(bench),
+            Ok(probe) => {
+                let why = String::from_utf8_lossy(&probe.stderr);
+                // A refusal of the kernel is the machine's affair; anything else is ours.
+                assert!(why.contains("forbids") || why.contains("limit on namespaces"), "{why}");
+                eprintln!("SKIPPED ({}): {why}", bench.user());
+                None
+            }
+            Err(e) => {
+                eprintln!("SKIPPED ({}): setpriv: {e}", bench.user());
+                None
+            }
+        }
+    }
+
+    fn user(&self) -> &'static str {
+        if self.as_nobody { "as an ordinary user" } else { "as the user of the tests" }
+    }
+
+    fn command(&self, hosts: &str, hold_ms: &str) -> Command {
+        let mut command = if self.as_nobody {
+            let mut command = Command::new("setpriv");
+            command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&self.binary);
+            command
+        } else {
+            Command::new(&self.binary)
+        };
+        command.args(["sandbox-selftest", "run", hosts, hold_ms]).current_dir("/").stdin(Stdio::null());
+        command
+    }
+
+    /// Starts a self-test that stays after its checks.
+    fn start(&self, hosts: &str) -> Running {
+        let mut launcher =
+            self.command(hosts, "60000").stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let output = BufReader::new(launcher.stdout.take().unwrap());
+        Running { launcher, output }
+    }
+
+    /// PIDs of everything that executes this bench's binary.
+    fn processes(&self) -> BTreeSet<i32> {
+        let pids = fs::read_dir("/proc").unwrap().flatten().filter_map(|e| e.file_name().to_str()?.parse().ok());
+        pids.filter(|pid| fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == self.binary)).collect()
+    }
+
+    /// The first child of a process that executes this bench's binary.
+    fn child_of(&self, parent: i32) -> Option<i32> {
+        self.processes().into_iter().find(|&pid| parent_of(pid) == Some(parent))
+    }
+}
+
+impl Running {
+    fn launcher_pid(&self) -> i32 {
+        self.launcher.id().cast_signed()
+    }
+
+    fn await_line(&mut self, expected: &str) {
+        let mut seen = String::new();
+        loop {
+            let from = seen.len();
+            assert!(self.output.read_line(&mut seen).unwrap() > 0, "{expected:?} never came, only:\n{seen}");
+            if seen[from..].trim_end() == expected {
+                return;
+            }
+        }
+    }
+
+    fn end(mut self) -> (ExitStatus, String) {
+        let mut rest = String::new();
+        self.output.read_to_string(&mut rest).unwrap();
+        (self.launcher.wait().unwrap(), rest)
+    }
+}
+
+/// What the whole machine sees of sandboxes, apart from processes.
+#[derive(Debug, PartialEq, Eq)]
+struct Traces {
+    links: BTreeSet<String>,
+    mounts: BTreeSet<String>,
+    namespaces: BTreeSet<PathBuf>,
+}
+
+impl Traces {
+    fn read(processes: &BTreeSet<i32>) -> Self {
+        let links = fs::read_to_string("/proc/net/dev").unwrap();
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let kinds = ["net", "pid", "mnt", "uts", "ipc", "user"];
+        let of = |pid: &i32| kinds.map(|kind| fs::read_link(format!("/proc/{pid}/ns/{kind}"))).into_iter().flatten();
+        Self {
+            links: links.lines().filter_map(|line| Some(line.split_once(':')?.0.trim().to_owned())).collect(),
+            mounts: mounts.lines().filter(|line| line.contains("fencepost")).map(str::to_owned).collect(),
+            namespaces: processes.iter().flat_map(of).collect(),
+        }
+    }
+}
+
+/// Namespaces that any process of the machine is in.
+fn all_namespaces() -> BTreeSet<PathBuf> {
+    let pids = fs::read_dir("/proc").unwrap().flatten().filter_map(|e| e.file_name().to_str()?.parse::<i32>().ok());
+    Traces::read(&pids.collect()).namespaces
+}
+
+fn parent_of(pid: i32) -> Option<i32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
+}
+
+/// cgroup directories of a launcher, wherever a hierarchy is mounted.
+fn cgroups_of(launcher: i32) -> Vec<PathBuf> {
+    fn search(directory: &Path, start: &str, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                if entry.file_name().to_string_lossy().starts_with(start) {
+                    found.push(entry.path());
+                }
+                search(&entry.path(), start, found);
+            }
+        }
+    }
+    let mut found = Vec::new();
+    search(Path::new("/sys/fs/cgroup"), &format!("fencepost-{launcher}-"), &mut found);
+    found
+}
+
+/// Waits until nothing of a sandbox is left, asserts that it is so, and returns how long it took.
+fn assert_gone(bench: &Bench, launcher: i32, before: &Traces, during: &Traces) -> Duration {
+    let started = Instant::now();
+    let mut left = (bench.processes(), cgroups_of(launcher));
+    while !(left.0.is_empty() && left.1.is_empty()) {
+        assert!(started.elapsed() < GONE_WITHIN, "left after {GONE_WITHIN:?}: {left:?}");
+        std::thread::sleep(Duration::from_millis(1));
+        left = (bench.processes(), cgroups_of(launcher));
+    }
+    let took = started.elapsed();
+    let after = Traces::read(&BTreeSet::new());
+    assert_eq!((&after.links, &after.mounts), (&before.links, &before.mounts));
+    // The launcher's own namespaces are the machine's and stay.
+    let own = Traces::read(&BTreeSet::from([std::process::id().cast_signed()])).namespaces;
+    let stayed: Vec<_> = during.namespaces.difference(&own).cloned().collect();
+    let leaked: Vec<_> = all_namespaces().into_iter().filter(|ns| stayed.contains(ns)).collect();
+    assert!(leaked.is_empty(), "namespaces left: {leaked:?}");
+    took
+}
+
+#[test]
+fn every_promise_holds() {
+    for bench in Bench::all() {
+        let before = Traces::read(&BTreeSet::new());
+        let output = bench.command("5", "0").output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        eprintln!("{}:\n{text}", bench.user());
+        assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+        assert!(bench.processes().is_empty());
+        let after = Traces::read(&BTreeSet::new());
+        assert_eq!((after.links, after.mounts), (before.links, before.mounts));
+    }
+}
+
+#[test]
+fn an_interrupt_lets_the_controller_heal() {
+    for bench in Bench::all() {
+        for signal in [Signal::SIGINT, Signal::SIGTERM] {
+            let before = Traces::read(&BTreeSet::new());
+            let mut running = bench.start("2");
+            running.await_line("ready");
+            let during = Traces::read(&bench.processes());
+            let launcher = running.launcher_pid();
+            kill(Pid::from_raw(launcher), signal).unwrap();
+            let (status, rest) = running.end();
+            assert_eq!(status.code(), Some(130), "{rest}");
+            assert!(rest.starts_with("healed\n"), "{rest}");
+            assert_gone(&bench, launcher, &before, &during);
+        }
+    }
+}
+
+/// Kills the process that `victim` finds at moments spread over the whole start and the checks.
+fn kill_at_many_moments(what: &str, victim: impl Fn(&Bench, i32) -> Option<i32>) {
+    for bench in Bench::all() {
+        let whole = Instant::now();
+        let mut first = bench.start("5");
+        first.await_line("ready");
+        let life = whole.elapsed();
+        kill(Pid::from_raw(first.launcher_pid()), Signal::SIGTERM).unwrap();
+        first.end();
+        let mut times = Vec::new();
+        for number in 0..KILLS {
+            let before = Traces::read(&BTreeSet::new());
+            let running = bench.start("5");
+            let launcher = running.launcher_pid();
+            std::thread::sleep(life * number / KILLS);
+            let pid = loop {
+                match victim(&bench, launcher) {
+                    Some(pid) => break pid,
+                    None => std::thread::sleep(Duration::from_micros(200)),
+                }
+            };
+            let during = Traces::read(&bench.processes());
+            kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+            // Ends when every process that holds the launcher's output has ended.
+            let (status, rest) = running.end();
+            assert!(!status.success(), "killed its {what}, but {status}: {rest}");
+            times.push(assert_gone(&bench, launcher, &before, &during));
+        }
+        times.sort();
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        eprintln!(
+            "kill -9 of the {what} {}, {KILLS} times over {:.0} ms: nothing left; found so after {:.1} ms (median), \
+             {:.1} ms (longest)",
+            bench.user(),
+            ms(life),
+            ms(times[times.len() / 2]),
+            ms(times[times.len() - 1]),
+        );
+    }
+}
+
+#[test]
+fn nothing_is_left_when_the_launcher_is_killed() {
+    kill_at_many_moments("launcher", |bench, launcher| bench.processes().contains(&launcher).then_some(launcher));
+}
+
+#[test]
+fn nothing_is_left_when_the_init_is_killed() {
+    kill_at_many_moments("init", |bench, launcher| bench.child_of(launcher));
+}
+
+#[test]
+fn nothing_is_left_when_the_controller_is_killed() {
+    kill_at_many_moments("controller", |bench, launcher| bench.child_of(bench.child_of(launcher)?));
+}

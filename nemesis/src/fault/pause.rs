@@ -1,0 +1,301 @@
+//! `pause`: every thread of the target stops for a while, as in a stop-the-world collection, a stalled
+//! virtual machine or a laptop's lid.
+//!
+//! The receipt measures four edges (asked to stop, confirmed stopped, asked to go on, confirmed
+//! running) and compares the CPU time of all threads after the second and before the third. The
+//! kernel goes on acknowledging what the target's sockets receive. This file must never leave a host
+//! stopped: [`StoppedHost`] lets it go on when dropped.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use crate::fault::{Fault, FaultError, FaultSpec, InForce, Layer, Request, contained};
+use crate::mechanism::probe;
+use crate::mechanism::proof::{Census, ProcessId};
+use crate::mechanism::stopper::Stopper;
+use crate::receipt::{PauseReceipt, Receipt, count, ms};
+use crate::target::ALL_FORMS;
+use crate::{HostControl, Now};
+
+/// The registry's entry.
+pub const SPEC: FaultSpec = FaultSpec {
+    name: "pause",
+    summary: "stops every thread of the target for a while, as a long garbage collection does",
+    targets: ALL_FORMS,
+    needs_lasts: true,
+    layer: Layer::Processes,
+    build: || Box::new(Pause),
+    probe: || vec![probe::freezer(), probe::sigstop()],
+};
+
+/// How long confirming a stop may take, and how long confirming that it is over.
+const PATIENCE_MS: u64 = 1000;
+const PATIENCE_NS: u64 = PATIENCE_MS * 1_000_000;
+
+/// Between two censuses that must agree before the baseline counts: a thread is reported as stopped
+/// a moment before it has left its CPU.
+const SETTLE: Duration = Duration::from_micros(200);
+
+/// The fault.
+struct Pause;
+
+impl Fault for Pause {
+    fn inject(
+        &self,
+        hosts: &[Arc<dyn HostControl>],
+        request: &Request,
+    ) -> Result<Box<dyn InForce>, FaultError> {
+        // All hosts are asked before any is waited for, so that they stop close together. When one
+        // fails, dropping the others lets them go on.
+        let asked: Result<Vec<Stopping>, FaultError> = hosts
+            .iter()
+            .map(|host| Stopping::ask(host, request.now))
+            .collect();
+        let hosts: Result<Vec<StoppedHost>, FaultError> =
+            asked?.into_iter().map(Stopping::confirm).collect();
+        Ok(Box::new(PauseInForce {
+            hosts: hosts?,
+            asked_ns: request.asked_ns,
+        }))
+    }
+}
+
+/// A host that the kernel was asked to stop. It goes on when this is dropped.
+struct Stopping {
+    host: Arc<dyn HostControl>,
+    stopper: Stopper,
+    now: Now,
+    requested_ns: u64,
+    /// Set once the kernel has agreed to let it go on.
+    resumed: bool,
+}
+
+impl Stopping {
+    fn ask(host: &Arc<dyn HostControl>, now: Now) -> Result<Self, FaultError> {
+        if Census::take(&host.tree()).threads() == 0 {
+            let host = host.name().to_owned();
+            return Err(FaultError::NothingRuns { host });
+        }
+        let requested_ns = now();
+        let stopper = Stopper::stop(&**host).map_err(|what| FaultError::Refused {
+            host: host.name().to_owned(),
+            what,
+        })?;
+        Ok(Self {
+            host: Arc::clone(host),
+            stopper,
+            now,
+            requested_ns,
+            resumed: false,
+        })
+    }
+
+    /// Waits until every thread has stopped and takes the baseline.
+    fn confirm(self) -> Result<StoppedHost, FaultError> {
+        let deadline_ns = self.requested_ns + PATIENCE_NS;
+        let confirmed = self
+            .stopper
+            .wait_stopped(&*self.host, deadline_ns, self.now)
+            .and_then(|stopped_ns| Ok((stopped_ns, self.settle(deadline_ns)?)));
+        let (stopped_ns, baseline) = confirmed.map_err(|found| FaultError::NotConfirmed {
+            host: self.host.name().to_owned(),
+            what: format!("a stop by {}", self.stopper.describe()),
+            within_ms: PATIENCE_MS,
+            found,
+        })?;
+        let processes = self.host.tree().into_iter().filter_map(ProcessId::find);
+        Ok(StoppedHost {
+            processes: processes.collect(),
+            stopping: self,
+            stopped_ns,
+            baseline,
+        })
+    }
+
+    /// Takes the first census in which no thread has used CPU time since the one before.
+    fn settle(&self, deadline_ns: u64) -> Result<Census, String> {
+        let mut census = Census::take(&self.host.tree());
+        loop {
+            thread::sleep(SETTLE);
+            let later = Census::take(&self.host.tree());
+            if later.threads() == 0 {
+                return Err("no process is left".to_owned());
+            }
+            let used_ns = later.cpu_since_ns(&census);
+            if used_ns == 0 {
+                return Ok(later);
+            }
+            if (self.now)() >= deadline_ns {
+                let used = ms(used_ns);
+                return Err(format!("its threads still use CPU time ({used:.3} ms)"));
+            }
+            census = later;
+        }
+    }
+
+    /// Asks the kernel to let it go on, a second time if need be, and returns when the first was.
+    fn resume(&mut self) -> Result<u64, String> {
+        let lifted_ns = (self.now)();
+        let resumed = self.stopper.resume(&*self.host);
+        resumed.or_else(|_| self.stopper.resume(&*self.host))?;
+        self.resumed = true;
+        Ok(lifted_ns)
+    }
+}
+
+impl Drop for Stopping {
+    fn drop(&mut self) {
+        if !self.resumed {
+            contained(|| drop(self.resume()));
+        }
+    }
+}
+
+/// A host that is confirmed to have stopped.
+struct StoppedHost {
+    stopping: Stopping,
+    stopped_ns: u64,
+    baseline: Census,
+    /// Its processes, for the cheap check that they live.
+    processes: Vec<ProcessId>,
+}
+
+impl StoppedHost {
+    fn name(&self) -> String {
+        self.stopping.host.name().to_owned()
+    }
+
+    /// Says so if any of its processes died.
+    fn died(&self, pids: Vec<i32>) -> Result<(), FaultError> {
+        if pids.is_empty() {
+            return Ok(());
+        }
+        Err(FaultError::Died {
+            host: self.name(),
+            pids,
+            of: self.baseline.processes(),
+        })
+    }
+
+    /// Measures, at the end of the pause, what it did since its baseline.
+    fn measure(&self) -> Result<Census, FaultError> {
+        let host = &*self.stopping.host;
+        let census = Census::take(&host.tree());
+        self.died(census.died_since(&self.baseline))?;
+        self.stopping
+            .stopper
+            .still_stopped(host)
+            .map_err(|found| FaultError::Ended {
+                host: self.name(),
+                found,
+            })?;
+        Ok(census)
+    }
+
+    /// Waits until it runs again, and returns when that was seen.
+    fn confirm_running(&self) -> Result<u64, String> {
+        let Stopping {
+            host, stopper, now, ..
+        } = &self.stopping;
+        stopper.wait_running(&**host, now() + PATIENCE_NS, *now)
+    }
+
+    fn receipt(
+        &self,
+        asked_ns: Option<u64>,
+        census: &Census,
+        lifted_ns: u64,
+        resumed_ns: u64,
+    ) -> PauseReceipt {
+        PauseReceipt {
+            host: self.name(),
+            method: self.stopping.stopper.describe(),
+            asked_ns,
+            requested_ns: self.stopping.requested_ns,
+            stopped_ns: self.stopped_ns,
+            lifted_ns,
+            resumed_ns,
+            processes: self.baseline.processes(),
+            threads: self.baseline.threads(),
+            cpu_used_ns: census.cpu_since_ns(&self.baseline),
+            cpu_source: census.cpu_source(),
+        }
+    }
+}
+
+/// A pause in force.
+struct PauseInForce {
+    hosts: Vec<StoppedHost>,
+    asked_ns: Option<u64>,
+}
+
+impl InForce for PauseInForce {
+    fn requested_ns(&self) -> u64 {
+        let asked = self.hosts.iter().map(|host| host.stopping.requested_ns);
+        asked.min().unwrap_or(0)
+    }
+
+    fn since_ns(&self) -> u64 {
+        let stopped = self.hosts.iter().map(|host| host.stopped_ns);
+        stopped.max().unwrap_or(0)
+    }
+
+    fn words(&self) -> String {
+        let words = self.hosts.iter().map(|host| {
+            format!(
+                "{}: {} stopped {} and {} within {:.2} ms",
+                host.stopping.host.name(),
+                host.stopping.stopper.describe(),
+                count(host.baseline.processes(), "process", "processes"),
+                count(host.baseline.threads(), "thread", "threads"),
+                ms(host.stopped_ns.saturating_sub(host.stopping.requested_ns)),
+            )
+        });
+        words.collect::<Vec<_>>().join("; ")
+    }
+
+    fn check(&self) -> Result<(), FaultError> {
+        for host in &self.hosts {
+            let dead = host.processes.iter().filter(|one| !one.is_alive());
+            host.died(dead.map(|one| one.pid).collect())?;
+        }
+        Ok(())
+    }
+
+    fn heal(&mut self) -> Result<Receipt, FaultError> {
+        let mut errors = Vec::new();
+        // Measured on all, then lifted on all, then confirmed on all: no host waits for another.
+        let measured: Vec<_> = self.hosts.iter().map(StoppedHost::measure).collect();
+        let lifted: Vec<_> = self
+            .hosts
+            .iter_mut()
+            .map(|host| host.stopping.resume())
+            .collect();
+        let mut receipts = Vec::new();
+        for ((host, census), lifted) in self.hosts.iter().zip(measured).zip(lifted) {
+            let running = lifted.and_then(|lifted_ns| Ok((lifted_ns, host.confirm_running()?)));
+            match (census, running) {
+                (Ok(census), Ok((lifted_ns, resumed_ns))) => {
+                    receipts.push(host.receipt(self.asked_ns, &census, lifted_ns, resumed_ns));
+                }
+                // Also what cannot be confirmed of a host that died is no news.
+                (Err(error), _) => errors.push(error),
+                (Ok(_), Err(found)) => errors.push(FaultError::NotHealed {
+                    host: host.name(),
+                    found,
+                }),
+            }
+        }
+        if let Some(error) = FaultError::of_all(errors) {
+            return Err(error);
+        }
+        let words: Vec<String> = receipts.iter().map(PauseReceipt::to_string).collect();
+        let lifted_ns = receipts.iter().map(|receipt| receipt.lifted_ns).min();
+        Ok(Receipt {
+            proven: receipts.iter().all(PauseReceipt::proven),
+            lifted_ns: lifted_ns.unwrap_or(0),
+            words: words.join("; "),
+        })
+    }
+}

@@ -1,0 +1,62 @@
+//! What the nemesis needs from its surroundings: a host that it can act on, and a world that knows who is who.
+//!
+//! Both are implemented by the harness. Nothing in here does anything.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::Target;
+
+/// One host of the sandbox (a node or a client) and its application: the processes that faults act on.
+///
+/// The host's own init is not part of the application: it must stay able to act while the application
+/// is stopped. All calls come from threads of the engine that live for one firing, so an
+/// implementation must not fork from the calling thread with a parent-death signal (which follows the
+/// thread).
+pub trait HostControl: Send + Sync {
+    /// The host's name, for instance `c1`.
+    fn name(&self) -> &str;
+
+    /// The processes of the application, by their numbers in our own `/proc`. Empty when it is not
+    /// running.
+    fn tree(&self) -> Vec<i32>;
+
+    /// Sends a signal to every process of the application, at one moment if possible.
+    ///
+    /// # Errors
+    /// What the kernel or the host's init answered.
+    fn signal_all(&self, signo: i32) -> io::Result<()>;
+
+    /// Kills every process of the application (SIGKILL).
+    ///
+    /// # Errors
+    /// What the kernel or the host's init answered.
+    fn kill_all(&self) -> io::Result<()>;
+
+    /// Starts the application again, on its data and its address. Need not wait until it is ready.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::Unsupported`] says that this host's application is never started again, which
+    /// a crash then reports without calling it a failure. Any other error is one.
+    fn restart(&self) -> io::Result<()>;
+
+    /// The cgroup v2 directory that holds the application's processes and no others, if there is one.
+    fn cgroup(&self) -> Option<&Path>;
+}
+
+/// Who is who at this moment.
+pub trait World: Send + Sync {
+    /// The hosts that a target means right now. `about` is the host that the triggering event was
+    /// about, if an event triggered the fault: for `holder` and `waiter` that host is meant if it still
+    /// fits. `pick` is drawn from the seed and decides wherever there is a choice.
+    ///
+    /// # Errors
+    /// Why nobody fits, in words for the history. The firing is then skipped.
+    fn resolve(
+        &self,
+        target: &Target,
+        about: Option<&str>,
+        pick: u64,
+    ) -> Result<Vec<Arc<dyn HostControl>>, String>;
+}

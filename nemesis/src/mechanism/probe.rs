@@ -1,0 +1,189 @@
+//! Tries each mechanism on this machine, by doing to a child of ours what would be done to a host.
+//!
+//! Nothing is concluded from versions or settings: what works is what worked. The child is `sleep`,
+//! which ends by itself should we be killed in the middle.
+
+use std::io;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::HostControl;
+use crate::mechanism::cgroup::OwnCgroup;
+use crate::mechanism::proof::ProcessId;
+use crate::mechanism::stopper::Stopper;
+use crate::mechanism::{Availability, freezer, sigstop};
+
+/// How long a mechanism may take.
+const PATIENCE_NS: u64 = 1_000_000_000;
+
+/// Freezes and thaws a child in a cgroup of its own.
+#[must_use]
+pub fn freezer() -> Availability {
+    let tried = || {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let cgroup =
+            OwnCgroup::create(&format!("fencepost-probe-{}-{number}", std::process::id()))?;
+        let sleeper = Sleeper::start(Some(cgroup))?;
+        sleeper.stop_and_go(true)
+    };
+    report(
+        freezer::NAME,
+        "froze and thawed a process",
+        tried(),
+        "; pauses use SIGSTOP instead",
+    )
+}
+
+/// Stops and continues a child by signals.
+#[must_use]
+pub fn sigstop() -> Availability {
+    let tried = || Sleeper::start(None)?.stop_and_go(false);
+    report(
+        sigstop::NAME,
+        "stopped and continued a process",
+        tried(),
+        "",
+    )
+}
+
+/// Kills a child and sees it gone.
+#[must_use]
+pub fn sigkill() -> Availability {
+    let tried = || {
+        let sleeper = Sleeper::start(None)?;
+        let process = ProcessId::find(sleeper.pid.as_raw()).ok_or("the child died on its own")?;
+        sleeper.kill_all().map_err(|error| error.to_string())?;
+        sigstop::look_until(wall_ns() + PATIENCE_NS, wall_ns, || {
+            if process.is_alive() {
+                Err("still alive 1 s after SIGKILL".to_owned())
+            } else {
+                Ok(())
+            }
+        })
+        .map(drop)
+    };
+    report("SIGKILL", "killed a process", tried(), "")
+}
+
+fn report(
+    mechanism: &'static str,
+    worked: &str,
+    tried: Result<(), String>,
+    consequence: &str,
+) -> Availability {
+    Availability {
+        mechanism,
+        usable: tried.is_ok(),
+        detail: match tried {
+            Ok(()) => worked.to_owned(),
+            Err(why) => format!("{why}{consequence}"),
+        },
+    }
+}
+
+/// A clock for deadlines only; nothing that is measured here is kept.
+fn wall_ns() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+    })
+}
+
+/// A child that sleeps, as a host. It is killed when dropped, before its cgroup is removed.
+struct Sleeper {
+    child: Child,
+    pid: Pid,
+    cgroup: Option<OwnCgroup>,
+}
+
+impl Sleeper {
+    fn start(cgroup: Option<OwnCgroup>) -> Result<Self, String> {
+        let child = Command::new("sleep")
+            .arg("10")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|error| format!("sleep could not be started: {error}"))?;
+        let pid = i32::try_from(child.id()).map_err(|error| error.to_string())?;
+        let sleeper = Self {
+            child,
+            pid: Pid::from_raw(pid),
+            cgroup,
+        };
+        if let Some(cgroup) = &sleeper.cgroup {
+            cgroup.add(pid).map_err(|error| {
+                format!("moving a process to {}: {error}", cgroup.path().display())
+            })?;
+        }
+        Ok(sleeper)
+    }
+
+    /// Stops the child, confirms it, and lets it go on.
+    fn stop_and_go(&self, by_freezer: bool) -> Result<(), String> {
+        let stopper = Stopper::stop(self)?;
+        if let (true, Stopper::Sigstop { because }) = (by_freezer, &stopper) {
+            return Err(because.clone());
+        }
+        stopper.wait_stopped(self, wall_ns() + PATIENCE_NS, wall_ns)?;
+        stopper.resume(self)?;
+        stopper.wait_running(self, wall_ns() + PATIENCE_NS, wall_ns)?;
+        Ok(())
+    }
+}
+
+impl HostControl for Sleeper {
+    fn name(&self) -> &str {
+        "probe"
+    }
+
+    fn tree(&self) -> Vec<i32> {
+        vec![self.pid.as_raw()]
+    }
+
+    fn signal_all(&self, signo: i32) -> io::Result<()> {
+        let signal = Signal::try_from(signo)?;
+        Ok(kill(self.pid, signal)?)
+    }
+
+    fn kill_all(&self) -> io::Result<()> {
+        self.signal_all(libc::SIGKILL)
+    }
+
+    fn restart(&self) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn cgroup(&self) -> Option<&Path> {
+        self.cgroup.as_ref().map(OwnCgroup::path)
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        // Already dead is as good; there is nobody to tell anything else.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_work_everywhere_and_the_freezer_says_why_it_does_not() {
+        for found in [sigstop(), sigkill()] {
+            assert!(found.usable, "{found:?}");
+        }
+        let found = freezer();
+        println!("{found:?}");
+        assert!(found.usable || found.detail.contains("SIGSTOP instead"));
+    }
+}
