@@ -109,14 +109,8 @@ fn a_damaged_file_names_the_damage_and_keeps_what_came_before() {
     let middle = bytes.len() / 2;
     bytes[middle..middle + 64].fill(0xff);
     let error = History::read_from(bytes.as_slice(), "history").expect_err("it is damaged");
-    // Which of the two depends on what zstd notices first.
-    assert!(
-        matches!(
-            error.problem,
-            Problem::Corrupt(_) | Problem::NotJson { .. } | Problem::BadFields { .. }
-        ),
-        "{error}"
-    );
+    // zstd may notice at once, or give rubbish that only the next lines betray.
+    assert!(error.line.is_some_and(|line| line > 5_000), "{error}");
     let partial = error.partial.expect("what came before");
     assert!(
         partial.operations.len() > 5_000,

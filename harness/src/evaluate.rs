@@ -124,7 +124,7 @@ pub fn trial(folder: &Path) -> Result<TrialVerdict, StoreError> {
     let plan: TrialPlan = store::read_json(&folder.join(names::PLAN), "the plan of a trial")?;
     Ok(match History::read(&folder.join(names::HISTORY)) {
         Ok(history) => judge(&plan, &history),
-        Err(error) => match error.partial() {
+        Err(error) => match &error.partial {
             Some(history) => {
                 let mut verdict = judge(&plan, history);
                 verdict.reasons.insert(0, format!("the history is damaged: {error}"));

@@ -33,7 +33,7 @@ pub fn known() -> Known {
             .map(|spec| KnownLock {
                 name: spec.name.to_owned(),
                 backend: spec.backend.to_owned(),
-                disciplines: spec.disciplines.to_vec(),
+                disciplines: spec.disciplines.iter().map(|one| one.name().to_owned()).collect(),
             })
             .collect(),
         resources: RESOURCES

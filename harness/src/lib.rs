@@ -1,1 +1,15 @@
-//! x
+//! The `fencepost` harness: scenario files, the sandbox, backends, the run loop, the store, reports and
+//! the command line. `ARCHITECTURE.md` in this crate is the map.
+
+pub mod backend;
+pub mod cli;
+pub mod evaluate;
+pub mod exit;
+pub mod known;
+pub mod provision;
+pub mod report;
+pub mod run;
+pub mod sandbox;
+pub mod scenario;
+pub mod store;
+pub mod trial;

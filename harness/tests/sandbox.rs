@@ -91,8 +91,18 @@ impl Bench {
 
     /// PIDs of everything that executes this bench's binary.
     fn processes(&self) -> BTreeSet<i32> {
-        let pids = fs::read_dir("/proc").unwrap().flatten().filter_map(|e| e.file_name().to_str()?.parse().ok());
-        pids.filter(|pid| fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == self.binary)).collect()
+        all_pids().filter(|pid| fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == self.binary)).collect()
+    }
+
+    /// Every process of the machine, whatever it executes, that is in a PID namespace of this sandbox; each
+    /// with its start time. (Numbers of namespaces are reused at once, so they cannot be looked for later.)
+    fn members(&self) -> Vec<(i32, u64)> {
+        let namespace = |pid: i32| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+        let own = namespace(std::process::id().cast_signed());
+        let namespaces: BTreeSet<_> =
+            self.processes().into_iter().map(namespace).filter(|ns| ns.is_some() && *ns != own).collect();
+        let inside = all_pids().filter(|&pid| namespaces.contains(&namespace(pid)));
+        inside.filter_map(|pid| Some((pid, start_of(pid)?))).collect()
     }
 
     /// The first child of a process that executes this bench's binary.
@@ -129,32 +139,37 @@ impl Running {
 struct Traces {
     links: BTreeSet<String>,
     mounts: BTreeSet<String>,
-    namespaces: BTreeSet<PathBuf>,
 }
 
 impl Traces {
-    fn read(processes: &BTreeSet<i32>) -> Self {
+    fn read() -> Self {
         let links = fs::read_to_string("/proc/net/dev").unwrap();
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
-        let kinds = ["net", "pid", "mnt", "uts", "ipc", "user"];
-        let of = |pid: &i32| kinds.map(|kind| fs::read_link(format!("/proc/{pid}/ns/{kind}"))).into_iter().flatten();
         Self {
             links: links.lines().filter_map(|line| Some(line.split_once(':')?.0.trim().to_owned())).collect(),
             mounts: mounts.lines().filter(|line| line.contains("fencepost")).map(str::to_owned).collect(),
-            namespaces: processes.iter().flat_map(of).collect(),
         }
     }
 }
 
-/// Namespaces that any process of the machine is in.
-fn all_namespaces() -> BTreeSet<PathBuf> {
-    let pids = fs::read_dir("/proc").unwrap().flatten().filter_map(|e| e.file_name().to_str()?.parse::<i32>().ok());
-    Traces::read(&pids.collect()).namespaces
+/// PIDs of all processes.
+fn all_pids() -> impl Iterator<Item = i32> {
+    fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// Field of /proc/PID/stat, counted from the state as 0.
+fn stat_field(pid: i32, index: usize) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.split(' ').nth(index)?.parse().ok()
 }
 
 fn parent_of(pid: i32) -> Option<i32> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
+    i32::try_from(stat_field(pid, 1)?).ok()
+}
+
+/// When a process started: with its PID it names one process for ever.
+fn start_of(pid: i32) -> Option<u64> {
+    stat_field(pid, 19)
 }
 
 /// cgroup directories of a launcher, wherever a hierarchy is mounted.
@@ -174,37 +189,33 @@ fn cgroups_of(launcher: i32) -> Vec<PathBuf> {
     found
 }
 
-/// Waits until nothing of a sandbox is left, asserts that it is so, and returns how long it took.
-fn assert_gone(bench: &Bench, launcher: i32, before: &Traces, during: &Traces) -> Duration {
-    let started = Instant::now();
-    let mut left = (bench.processes(), cgroups_of(launcher));
-    while !(left.0.is_empty() && left.1.is_empty()) {
-        assert!(started.elapsed() < GONE_WITHIN, "left after {GONE_WITHIN:?}: {left:?}");
+/// Waits until nothing of a sandbox is left, asserts that it is so, and returns how long after `killed`.
+/// `members` were in its namespaces before.
+fn assert_gone(bench: &Bench, launcher: i32, killed: Instant, members: &[(i32, u64)], before: &Traces) -> Duration {
+    loop {
+        let alive: Vec<_> = members.iter().filter(|(pid, start)| start_of(*pid) == Some(*start)).collect();
+        let left = (bench.processes(), alive, cgroups_of(launcher));
+        if left.0.is_empty() && left.1.is_empty() && left.2.is_empty() {
+            break;
+        }
+        assert!(killed.elapsed() < GONE_WITHIN, "left after {GONE_WITHIN:?}: {left:?}");
         std::thread::sleep(Duration::from_millis(1));
-        left = (bench.processes(), cgroups_of(launcher));
     }
-    let took = started.elapsed();
-    let after = Traces::read(&BTreeSet::new());
-    assert_eq!((&after.links, &after.mounts), (&before.links, &before.mounts));
-    // The launcher's own namespaces are the machine's and stay.
-    let own = Traces::read(&BTreeSet::from([std::process::id().cast_signed()])).namespaces;
-    let stayed: Vec<_> = during.namespaces.difference(&own).cloned().collect();
-    let leaked: Vec<_> = all_namespaces().into_iter().filter(|ns| stayed.contains(ns)).collect();
-    assert!(leaked.is_empty(), "namespaces left: {leaked:?}");
+    let took = killed.elapsed();
+    assert_eq!(Traces::read(), *before);
     took
 }
 
 #[test]
 fn every_promise_holds() {
     for bench in Bench::all() {
-        let before = Traces::read(&BTreeSet::new());
+        let before = Traces::read();
         let output = bench.command("5", "0").output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
         eprintln!("{}:\n{text}", bench.user());
         assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
         assert!(bench.processes().is_empty());
-        let after = Traces::read(&BTreeSet::new());
-        assert_eq!((after.links, after.mounts), (before.links, before.mounts));
+        assert_eq!(Traces::read(), before);
     }
 }
 
@@ -212,16 +223,18 @@ fn every_promise_holds() {
 fn an_interrupt_lets_the_controller_heal() {
     for bench in Bench::all() {
         for signal in [Signal::SIGINT, Signal::SIGTERM] {
-            let before = Traces::read(&BTreeSet::new());
+            let before = Traces::read();
             let mut running = bench.start("2");
             running.await_line("ready");
-            let during = Traces::read(&bench.processes());
+            let members = bench.members();
+            assert!(members.len() >= 8, "init, controller, and 2 hosts of 3: {members:?}");
             let launcher = running.launcher_pid();
+            let killed = Instant::now();
             kill(Pid::from_raw(launcher), signal).unwrap();
             let (status, rest) = running.end();
             assert_eq!(status.code(), Some(130), "{rest}");
             assert!(rest.starts_with("healed\n"), "{rest}");
-            assert_gone(&bench, launcher, &before, &during);
+            assert_gone(&bench, launcher, killed, &members, &before);
         }
     }
 }
@@ -237,7 +250,7 @@ fn kill_at_many_moments(what: &str, victim: impl Fn(&Bench, i32) -> Option<i32>)
         first.end();
         let mut times = Vec::new();
         for number in 0..KILLS {
-            let before = Traces::read(&BTreeSet::new());
+            let before = Traces::read();
             let running = bench.start("5");
             let launcher = running.launcher_pid();
             std::thread::sleep(life * number / KILLS);
@@ -247,18 +260,19 @@ fn kill_at_many_moments(what: &str, victim: impl Fn(&Bench, i32) -> Option<i32>)
                     None => std::thread::sleep(Duration::from_micros(200)),
                 }
             };
-            let during = Traces::read(&bench.processes());
+            let members = bench.members();
+            let killed = Instant::now();
             kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
             // Ends when every process that holds the launcher's output has ended.
             let (status, rest) = running.end();
             assert!(!status.success(), "killed its {what}, but {status}: {rest}");
-            times.push(assert_gone(&bench, launcher, &before, &during));
+            times.push(assert_gone(&bench, launcher, killed, &members, &before));
         }
         times.sort();
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         eprintln!(
-            "kill -9 of the {what} {}, {KILLS} times over {:.0} ms: nothing left; found so after {:.1} ms (median), \
-             {:.1} ms (longest)",
+            "kill -9 of the {what} {}, {KILLS} times over {:.0} ms: all gone {:.1} ms later (median), {:.1} ms \
+             (longest)",
             bench.user(),
             ms(life),
             ms(times[times.len() / 2]),

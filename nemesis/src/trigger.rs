@@ -20,6 +20,16 @@ pub enum TriggerEvent {
 }
 
 impl TriggerEvent {
+    /// Every name in scenario files.
+    pub const NAMES: &[&str] = &["acquired", "before-write", "leader-changed"];
+
+    /// The event of this name.
+    #[must_use]
+    pub fn find(name: &str) -> Option<Self> {
+        let all = [Self::Acquired, Self::BeforeWrite, Self::LeaderChanged];
+        all.into_iter().find(|event| event.name() == name)
+    }
+
     /// As scenario files write it.
     #[must_use]
     pub fn name(self) -> &'static str {

@@ -195,7 +195,8 @@ fn a_target_that_dies_while_it_is_paused_is_a_failure_in_words() {
         let mut pause = inject("pause", &[&host], 10_000).expect("it stops");
         assert!(pause.check().is_ok());
         killpg(host.group(), Signal::SIGKILL).expect("sent");
-        wait_for("the check to see it", || pause.check().is_err());
+        wait_for("the end of all", || host.tree().is_empty());
+        assert!(pause.check().is_err());
         let error = pause.heal().expect_err("it died").to_string();
         println!("{by:?}: {error}");
         assert!(

@@ -31,6 +31,9 @@ impl Discipline {
     pub const ALL: &[Discipline] =
         &[Discipline::Ignore, Discipline::Session, Discipline::Deadline, Discipline::Token, Discipline::Txn];
 
+    /// Every name, in the order of [`Self::ALL`].
+    pub const NAMES: &[&str] = &["ignore", "session", "deadline", "token", "txn"];
+
     /// Name in scenario files.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -73,6 +76,12 @@ mod tests {
 
     use super::*;
     use crate::belief::Moment;
+
+    #[test]
+    fn names_are_those_of_the_values() {
+        let names: Vec<_> = Discipline::ALL.iter().map(|discipline| discipline.name()).collect();
+        assert_eq!(names, Discipline::NAMES);
+    }
 
     #[test]
     fn only_session_and_deadline_look() {

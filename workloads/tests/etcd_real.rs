@@ -107,7 +107,8 @@ fn five_clients_exclude_each_other_and_tokens_grow() {
             let connection = connect(name, config(&server, 2_000)).await;
             let (inside, tokens) = (AtomicUsize::new(0), std::sync::Mutex::new(Vec::new()));
             let clients = (0..5).map(|number| {
-                let mut client = connection.client(number, Arc::new(Belief::new()));
+                let belief = Arc::new(Belief::new());
+                let mut client = connection.client(number, Arc::clone(&belief));
                 let (inside, tokens) = (&inside, &tokens);
                 async move {
                     for _ in 0..6 {
@@ -119,6 +120,12 @@ fn five_clients_exclude_each_other_and_tokens_grow() {
                         );
                         tokens.lock().unwrap().push(grant.token.expect("a token"));
                         assert!(!grant.dead_on_arrival && grant.guard.is_some());
+                        // The end of an earlier lease must not touch what is known of this one.
+                        assert!(
+                            belief
+                                .deadline()
+                                .is_some_and(|deadline| deadline > Instant::now())
+                        );
                         sleep(Duration::from_millis(2)).await;
                         inside.fetch_sub(1, Ordering::SeqCst);
                         ok(client.release("l0").await);

@@ -178,7 +178,7 @@ fn at(line: Option<u64>) -> String {
 fn before(partial: Option<&History>) -> String {
     partial.map_or_else(String::new, |history| {
         format!(
-            " (the {} operations before this line were read and can be checked)",
+            " (what came before was read and can be checked; operations: {})",
             history.operations.len()
         )
     })

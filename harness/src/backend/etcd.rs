@@ -7,8 +7,7 @@ use std::time::Duration;
 use checkers::history::LeaseEvent;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
-use workloads::etcd::observe::watch_locks;
-use workloads::etcd::{EtcdClient, LOCK_PREFIX, Status};
+use workloads::etcd::{EtcdClient, LOCK_PREFIX, Status, watch_locks};
 
 use super::{Backend, BackendSpec, ClusterInfo, CommandLine, LeaseSink, NodeInfo, arguments};
 use crate::scenario::Tuning;

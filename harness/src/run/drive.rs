@@ -5,7 +5,6 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
-use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use checkers::history::{ClientOpened, Completion, EndReason, Event, Function, Invoke, Ns, Outcome};
@@ -50,6 +49,8 @@ pub struct DriveConfig {
 pub struct DriveEnd {
     /// Why.
     pub reason: EndReason,
+    /// Operations that were handed out.
+    pub operations: u64,
     /// The registers that were in use.
     pub registers: Vec<String>,
     /// The workers that ended before the run did, with what they did wrong.
@@ -231,7 +232,6 @@ impl Drive {
         match f {
             Function::Acquire => self.world.waits(client, &self.workers[slot.worker].host),
             Function::Release => {
-                let worker = slot.worker;
                 self.belief_ends(index);
                 self.world.idle(client);
             }
@@ -285,7 +285,8 @@ impl Drive {
                 Wake::WorkerRestarted(worker) => self.replace_worker(*worker),
                 Wake::LeaderChanged => {
                     if let (None, Some(engine)) = (self.draining, &self.engine) {
-                        engine.trigger(TriggerEvent::LeaderChanged, None);
+                        // Nothing waits for what a new leader sets off.
+                        let _ = engine.trigger(TriggerEvent::LeaderChanged, None);
                     }
                 }
             }
@@ -490,7 +491,7 @@ impl Drive {
             self.abandon(index, "run-ended: still open when the run's time was over");
         }
         self.tick(now);
-        DriveEnd { reason, registers: self.registers.all(), failures: self.failures }
+        DriveEnd { reason, operations: self.next_op, registers: self.registers.all(), failures: self.failures }
     }
 
     /// Sleeps until a worker says something, a wake comes, or a timer is due.
@@ -510,7 +511,7 @@ impl Drive {
         let timeout = if left > 0 && left < 1_000_000 { self.nap(left) } else { timeout };
         let mut fds = vec![PollFd::new(self.wakes.fd(), PollFlags::POLLIN)];
         for worker in self.workers.iter().filter(|worker| worker.is_open()) {
-            fds.push(PollFd::new(worker.output_fd().as_fd(), PollFlags::POLLIN));
+            fds.push(PollFd::new(worker.output_fd(), PollFlags::POLLIN));
             fds.extend(worker.blocked_input_fd().map(|fd| PollFd::new(fd, PollFlags::POLLOUT)));
         }
         // An interrupted poll is a wake-up like any other.

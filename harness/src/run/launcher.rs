@@ -161,7 +161,7 @@ impl Run {
         'run: for trial in 1..=self.plan.scenario.trials {
             for arm in &self.plan.scenario.arms {
                 let folder = store::create_trial(&self.folder, &arm.name, trial)?;
-                let plan = self.plan_trial(arm, trial);
+                let plan = self.plan_trial(arm, trial)?;
                 store::write_json(&folder.join(names::PLAN), &plan)?;
                 display.begin_trial(&plan, self.plan.scenario.trials);
                 let ended = self.sandboxed(&folder, &mut display)?;
@@ -196,19 +196,19 @@ impl Run {
         Ok(verdict)
     }
 
-    fn plan_trial(&self, arm: &ArmPlan, trial: u32) -> TrialPlan {
+    fn plan_trial(&self, arm: &ArmPlan, trial: u32) -> Result<TrialPlan> {
         let seed = trial_seed(self.plan.scenario.seed, trial);
         let located = &self.servers[&server_name(arm)];
-        TrialPlan {
+        Ok(TrialPlan {
             format: FORMAT_VERSION,
             title: self.plan.scenario.title.clone(),
-            schedule: Schedule::draw(seed, &arm.faults, arm.workload.duration_ns),
+            schedule: Schedule::draw(seed, &arm.faults, arm.workload.duration_ns)?,
             arm: arm.clone(),
             trial,
             seed,
             server: Server { path: located.path.clone(), origin: located.detail.clone() },
             worker: self.options.worker.clone(),
-        }
+        })
     }
 
     /// Runs the controller in a sandbox until both have ended.

@@ -46,7 +46,7 @@ impl Live {
             if base + 1 < version {
                 let clobbered: Vec<u64> = standing.range(base + 1..version).copied().collect();
                 self.tick.lost_writes += clobbered.len() as u64;
-                clobbered.iter().for_each(|version| drop(standing.remove(version)));
+                standing.retain(|version| !clobbered.contains(version));
             }
             standing.insert(version);
         }

@@ -7,7 +7,9 @@ use super::holds_in::HoldsIn;
 use super::keys::Table;
 use super::node::{Entry, Node, Origin, Value, shortened};
 use super::overrides::{self, Override};
-use super::plan::{ArmPlan, FaultPlan, WorkloadPlan};
+use nemesis::FaultPlan;
+
+use super::plan::{ArmPlan, WorkloadPlan};
 use super::possible::impossible;
 use super::read::{Context, Section};
 use super::suggest::did_you_mean;

@@ -4,7 +4,9 @@
 //! key that is not in the table is an error, its default is parsed from the text shown to users.
 
 use super::known::Registry;
-use super::words::{Discipline, Tokens, TriggerEvent};
+use nemesis::TriggerEvent;
+use workloads::discipline::Discipline;
+use workloads::resource::memory::store::TokenPolicy;
 
 /// The tables of a scenario file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,7 +120,7 @@ impl Kind {
             Self::Duration(_) => "a duration above zero such as \"2s\"".to_owned(),
             Self::Millis => "a duration in whole milliseconds such as \"500ms\"".to_owned(),
             Self::Range => "a duration or a range of them such as \"0s..2s\"".to_owned(),
-            Self::Target => format!("a target: {}", super::fault::Target::SYNTAX),
+            Self::Target => format!("a target: {}", super::fault::SYNTAX),
             Self::Lasts => {
                 "a duration, a range such as \"3s..5s\", or { gc = { median = \"200ms\", p99 = \"4s\" } }".to_owned()
             }
@@ -284,10 +286,10 @@ pub(super) const KEYS: &[Key] = &[
         .shown("\"10ms\"", "How long a client rests between two rounds."),
     key(Workload, "duration", Duration(1), Required).unit("duration")
         .shown("\"60s\"", "How long the clients go on."),
-    key(Workload, "discipline", Word(Discipline::WORDS), Default("\"ignore\""))
+    key(Workload, "discipline", Word(Discipline::NAMES), Default("\"ignore\""))
         .shown("\"token\"", "How a holder finds out that it is none any more: it never looks, is told by its session, \
             keeps its own deadline, sends its token with each write, or writes in a transaction guarded by its lock."),
-    key(Workload, "tokens", Word(Tokens::WORDS), Optional("`enforce` with the discipline `token`, else `record`"))
+    key(Workload, "tokens", Word(TokenPolicy::NAMES), Optional("`enforce` with the discipline `token`, else `record`"))
         .shown("\"record\"", "Whether the resource refuses stale fencing tokens or only notes them."),
     key(Workload, "keep_alive", Bool, Default("true"))
         .shown("false", "Whether clients renew their leases."),
@@ -315,7 +317,7 @@ pub(super) const KEYS: &[Key] = &[
         .shown("\"2s\"", "With `every`: the first time."),
     key(When, "at", Duration(0), Optional("not at a fixed time")).unit("duration")
         .shown("\"3s\"", "Once, so long after the start."),
-    key(When, "on", Word(TriggerEvent::WORDS), Optional("not on an event"))
+    key(When, "on", Word(TriggerEvent::NAMES), Optional("not on an event"))
         .shown("\"acquired\"", "When this happens."),
     key(When, "after", Duration(0), Optional("\"0s\"")).unit("duration")
         .shown("\"100ms\"", "With `on`: so long after the event."),

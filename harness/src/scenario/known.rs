@@ -4,7 +4,7 @@
 //! that a new backend or fault needs no change here.
 
 /// Everything a scenario may name.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Known {
     /// Lock services.
     pub backends: Vec<KnownBackend>,
@@ -21,7 +21,7 @@ pub struct Known {
 }
 
 /// A lock service.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct KnownBackend {
     /// Registry name.
     pub name: String,
@@ -30,7 +30,7 @@ pub struct KnownBackend {
     /// The version that is taken when a scenario names none.
     pub default_version: String,
     /// The shortest lease that the service grants, in milliseconds.
-    pub min_ttl_ms: u64,
+    pub min_ttl_ms: fn(&super::plan::Tuning) -> u64,
     /// Cluster sizes that it can run in.
     pub nodes: Vec<u32>,
     /// Bugs that can be switched on; empty for a real server.
@@ -57,6 +57,8 @@ pub struct KnownResource {
     pub backend: Option<String>,
     /// True when it looks at fencing tokens and can refuse a stale one.
     pub checks_tokens: bool,
+    /// Whether a write can depend on the lock still being there.
+    pub guards_writes: bool,
 }
 
 /// A workload.

@@ -29,21 +29,18 @@ mod reference;
 mod suggest;
 #[cfg(test)]
 mod tests;
-mod words;
 
 use std::path::Path;
 
 pub use duration::{DurationError, RangeNs, format_ns, parse_ns};
 pub use error::{Place, ScenarioError, render};
 pub use expect::{Condition, ConditionError, Expectation};
-pub use fault::{Lasts, Target, TargetError, Trigger};
 pub use holds_in::{HoldsIn, HoldsInError};
 pub use known::{
     Known, KnownBackend, KnownFault, KnownLock, KnownMetric, KnownResource, KnownWorkload,
 };
-pub use plan::{ArmPlan, ClusterPlan, FaultPlan, Resolved, Tuning, WorkloadPlan};
+pub use plan::{ArmPlan, ClusterPlan, Resolved, Tuning, WorkloadPlan};
 pub use reference::reference;
-pub use words::{Discipline, Tokens, TriggerEvent};
 
 use error::Problem;
 use keys::{LEDGER_ROWS, Table};

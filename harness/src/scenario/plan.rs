@@ -2,13 +2,14 @@
 //!
 //! Plain data: nothing here depends on how a scenario is written, and nothing is left to be defaulted.
 
+use nemesis::FaultPlan;
 use serde::{Deserialize, Serialize};
+use workloads::discipline::Discipline;
+use workloads::resource::memory::store::TokenPolicy;
 
 use super::duration::RangeNs;
 use super::expect::Expectation;
-use super::fault::{Lasts, Target, Trigger};
 use super::holds_in::HoldsIn;
-use super::words::{Discipline, Tokens};
 
 /// A scenario with overrides, defaults and arms worked in.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -105,7 +106,7 @@ pub struct WorkloadPlan {
     /// How a holder finds out that it is none any more.
     pub discipline: Discipline,
     /// What the resource does with stale tokens.
-    pub tokens: Tokens,
+    pub tokens: TokenPolicy,
     /// Whether leases are renewed.
     pub keep_alive: bool,
     /// Longest wait for a lock, in nanoseconds.
@@ -116,19 +117,4 @@ pub struct WorkloadPlan {
     pub min_terms: u64,
     /// Most operations per second over all clients; `None` is without limit.
     pub rate_per_s: Option<f64>,
-}
-
-/// A fault to inject.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct FaultPlan {
-    /// Registry name of the fault.
-    pub kind: String,
-    /// Whom it hits.
-    pub target: Target,
-    /// When it happens.
-    pub trigger: Trigger,
-    /// How long it lasts; `None` is until the end of the trial.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lasts: Option<Lasts>,
 }

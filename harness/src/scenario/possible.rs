@@ -2,8 +2,10 @@
 
 use super::expect::Expectation;
 use super::known::{Known, KnownMetric};
-use super::plan::{FaultPlan, WorkloadPlan};
-use super::words::Tokens;
+use nemesis::FaultPlan;
+
+use super::plan::WorkloadPlan;
+use workloads::resource::memory::store::TokenPolicy;
 
 /// What is known about a metric before anything has run.
 enum Certainty {
@@ -41,14 +43,14 @@ const RULES: &[Rule] = &[
     },
     Rule {
         concerns: |metric| metric.name == "stale_writes_rejected",
-        applies: |facts| facts.workload.tokens == Tokens::Record,
+        applies: |facts| facts.workload.tokens == TokenPolicy::Record,
         certainty: Certainty::AlwaysZero,
         why: "has tokens = \"record\", which refuses no write",
         hint: "set workload.tokens = \"enforce\" or workload.discipline = \"token\"",
     },
     Rule {
         concerns: |metric| metric.name == "stale_writes_accepted",
-        applies: |facts| facts.workload.tokens == Tokens::Enforce,
+        applies: |facts| facts.workload.tokens == TokenPolicy::Enforce,
         certainty: Certainty::AlwaysZero,
         why: "has tokens = \"enforce\", which refuses every stale write",
         hint: "set workload.tokens = \"record\"",

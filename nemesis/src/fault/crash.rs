@@ -3,7 +3,7 @@
 //!
 //! It is the crash of a process, not of a machine: the kernel lives on, so peers see the connections
 //! close, and nothing is lost from the disk. The receipt says which processes were killed and when all
-//! were gone. This file must never leave a host down: [`CrashedHost`] starts it again when dropped.
+//! were gone. This file must never leave a host down: `CrashedHost` starts it again when dropped.
 
 use std::io;
 use std::sync::Arc;

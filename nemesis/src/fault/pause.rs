@@ -4,7 +4,7 @@
 //! The receipt measures four edges (asked to stop, confirmed stopped, asked to go on, confirmed
 //! running) and compares the CPU time of all threads after the second and before the third. The
 //! kernel goes on acknowledging what the target's sockets receive. This file must never leave a host
-//! stopped: [`StoppedHost`] lets it go on when dropped.
+//! stopped: `Stopping` lets it go on when dropped.
 
 use std::sync::Arc;
 use std::thread;

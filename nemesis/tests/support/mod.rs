@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -23,9 +23,9 @@ use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 
 /// Three processes that sleep: a shell and its two children.
-pub(crate) const SLEEPERS: &str = "sleep 120 & sleep 120 & wait";
+pub(crate) const SLEEPERS: &str = "sleep 120 & sleep 120 & echo ready; wait";
 /// One process that never sleeps.
-pub(crate) const SPINNER: &str = "ulimit -t 60; while :; do :; done";
+pub(crate) const SPINNER: &str = "ulimit -t 60; echo ready; while :; do :; done";
 /// One process with [`HELPER_THREADS`] threads that report each gap in their own running.
 pub(crate) const HELPER: &str =
     "exec \"$HELPER_EXE\" support::helper --exact --ignored --nocapture";
@@ -111,6 +111,14 @@ impl GroupHost {
     }
 
     fn wait_ready(&self) {
+        let lines = self.lines.lock().expect("no panic");
+        loop {
+            let line = lines.recv_timeout(Duration::from_secs(10));
+            if line.expect("it says that it is ready") == "ready" {
+                break;
+            }
+        }
+        drop(lines);
         let (processes, threads) = match self.script {
             SLEEPERS => (3, 3),
             SPINNER => (1, 1),
@@ -307,11 +315,14 @@ fn helper() {
         return;
     }
     let end_ns = now() + 60_000 * MS;
+    let all_run = Arc::new(Barrier::new(HELPER_THREADS + 1));
     let (gaps, seen): (Sender<(usize, u64, u64)>, _) = channel();
     for thread in 0..HELPER_THREADS {
         let gaps = gaps.clone();
+        let all_run = Arc::clone(&all_run);
         thread::spawn(move || {
             let mut last_ns = now();
+            all_run.wait();
             while last_ns < end_ns {
                 if thread >= HELPER_THREADS / 2 {
                     thread::sleep(Duration::from_micros(300));
@@ -324,6 +335,9 @@ fn helper() {
             }
         });
     }
+    all_run.wait();
+    // On a line of its own: the test runner has begun one.
+    writeln!(io::stdout().lock(), "\nready").expect("the test listens");
     drop(gaps);
     for (thread, start_ns, end_ns) in seen {
         let mut stdout = io::stdout().lock();

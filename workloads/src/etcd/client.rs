@@ -15,7 +15,6 @@ use tonic::transport::{Channel, Endpoint};
 use tonic_prost::ProstCodec;
 
 use super::errors::{Effect, EtcdError};
-use super::keep_alive::Lessor;
 use super::wire;
 
 /// A connection to one etcd node. Clones share it.
@@ -26,7 +25,7 @@ pub struct EtcdClient {
 
 struct Inner {
     rpc: Rpc,
-    lessor: Lessor,
+    connect_timeout: Duration,
 }
 
 /// The channel and what every call needs besides.
@@ -116,10 +115,11 @@ impl EtcdClient {
             .await
             .map_err(|error| EtcdError::not_connected(endpoint, &error))?;
         let rpc = Rpc { endpoint, channel };
-        // Go: NewLease gives the first keep-alive the dial timeout and one second more.
-        let lessor = Lessor::new(rpc.clone(), timeout + Duration::from_secs(1));
         Ok(Self {
-            inner: Arc::new(Inner { rpc, lessor }),
+            inner: Arc::new(Inner {
+                rpc,
+                connect_timeout: timeout,
+            }),
         })
     }
 
@@ -133,8 +133,8 @@ impl EtcdClient {
         &self.inner.rpc
     }
 
-    pub(super) fn lessor(&self) -> &Lessor {
-        &self.inner.lessor
+    pub(super) fn connect_timeout(&self) -> Duration {
+        self.inner.connect_timeout
     }
 
     /// Reads keys, linearizably.

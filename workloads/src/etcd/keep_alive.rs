@@ -1,7 +1,8 @@
 //! Keeps leases alive as the official Go client does (`client/v3/lease.go`, `lessor`).
 //!
-//! One stream a connection carries the renewals of all its leases. Every 500 ms each lease whose time has
-//! come is renewed; the time comes TTL/3 after the latest answer, so that an unanswered renewal is sent
+//! Each logical client has a lessor of its own, as each process that uses the library has: etcd answers the
+//! renewals of one stream one after the other, so that a stream shared by a thousand clients would lose
+//! leases that a thousand processes keep. Every 500 ms each lease whose time has come is renewed; the time comes TTL/3 after the latest answer, so that an unanswered renewal is sent
 //! again at the next tick. An answer with TTL 0 ends a lease, and so does TTL without an answer. A broken
 //! stream is opened again after 500 ms. All of it runs in plain tasks by the process's own clock: in a
 //! paused process nothing is renewed and nothing is noticed. What must not be in here: requests of its own
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 use futures_util::stream::unfold;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-use super::client::Rpc;
+use super::client::{EtcdClient, Rpc};
 use super::errors::EtcdError;
 use super::wire::{LeaseKeepAliveRequest, LeaseKeepAliveResponse};
 use crate::belief::{Belief, Moment};
@@ -24,8 +25,8 @@ const PATH: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
 /// Go: `retryConnWait`, also the period of its send loop and of its deadline loop.
 const TICK: Duration = Duration::from_millis(500);
 
-/// Renews the leases of one connection.
-pub(super) struct Lessor {
+/// Renews the leases of one logical client over one stream, which is opened with the first of them.
+pub(crate) struct Lessor {
     rpc: Rpc,
     leases: Arc<Leases>,
     first_answer: Duration,
@@ -50,12 +51,13 @@ pub(super) struct KeepAlive {
 }
 
 impl Lessor {
-    /// `first_answer` is how long the first answer for a lease may take.
-    pub(super) fn new(rpc: Rpc, first_answer: Duration) -> Self {
+    /// A lessor on this connection.
+    pub(crate) fn new(client: &EtcdClient) -> Self {
         Self {
-            rpc,
+            rpc: client.rpc().clone(),
             leases: Arc::default(),
-            first_answer,
+            // Go: NewLease gives the first answer the dial timeout and one second more.
+            first_answer: client.connect_timeout() + Duration::from_secs(1),
             task: OnceLock::new(),
         }
     }

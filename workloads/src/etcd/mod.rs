@@ -15,8 +15,9 @@ mod wire;
 pub use client::{EtcdClient, KeyValue, LeaseGrant, Member, Status};
 pub use errors::{Effect, EtcdError};
 pub use observe::{LockSeen, LockWatch, WatchGap, status, watch_locks};
-pub use session::Session;
 
+pub(crate) use keep_alive::Lessor;
+pub(crate) use session::Session;
 pub(crate) use watch::{Watch, WatchEnd};
 pub(crate) use wire::{Compare, EventKind, RangeRequest, RequestOp, ResponseOp, TxnRequest};
 
@@ -43,7 +44,7 @@ pub(crate) async fn connect_for_lock(
     let endpoint = config.endpoint.ok_or_else(|| {
         format!("lock `{lock}` expects the address of an etcd node, found none: give its cluster at least one node")
     })?;
-    EtcdClient::connect(endpoint, config.request_timeout())
-        .await
-        .map_err(|error| error.to_string())
+    EtcdClient::connect(endpoint, config.request_timeout()).await.map_err(|error| {
+        format!("lock `{lock}` expects an etcd node that accepts connections: {error}; see the node's log")
+    })
 }

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use super::client::EtcdClient;
 use super::errors::EtcdError;
-use super::keep_alive::KeepAlive;
+use super::keep_alive::{KeepAlive, Lessor};
 use crate::belief::{Belief, Moment};
 
 /// A lease and its keep-alive. Dropped, it is no longer renewed, and expires by itself.
-pub struct Session {
+pub(crate) struct Session {
     client: EtcdClient,
     belief: Arc<Belief>,
     lease: i64,
@@ -22,22 +22,19 @@ pub struct Session {
 }
 
 impl Session {
-    /// Asks for a lease of `ttl` and keeps it alive if told to. `limit` is the limit of one request.
-    ///
-    /// # Errors
-    /// Those of the grant.
-    pub async fn open(
+    /// Asks for a lease of `ttl`, which the lessor keeps alive if there is one. `limit` is the limit of one
+    /// request.
+    pub(crate) async fn open(
         client: &EtcdClient,
         belief: &Arc<Belief>,
         ttl: Duration,
-        keep_alive: bool,
+        lessor: Option<&Lessor>,
         limit: Duration,
     ) -> Result<Self, EtcdError> {
         let sent = Moment::now();
         let granted = client.lease_grant(ttl, limit).await?;
         belief.granted(sent, granted.ttl);
-        let keep_alive =
-            keep_alive.then(|| client.lessor().keep_alive(granted.id, Arc::clone(belief)));
+        let keep_alive = lessor.map(|lessor| lessor.keep_alive(granted.id, Arc::clone(belief)));
         Ok(Self {
             client: client.clone(),
             belief: Arc::clone(belief),
@@ -48,36 +45,31 @@ impl Session {
     }
 
     /// The lease.
-    #[must_use]
-    pub fn lease(&self) -> i64 {
+    pub(crate) fn lease(&self) -> i64 {
         self.lease
     }
 
     /// True when the client was told that the lease is gone.
-    #[must_use]
-    pub fn is_lost(&self) -> bool {
+    pub(crate) fn is_lost(&self) -> bool {
         self.belief.told_lost().is_some()
     }
 
     /// Ends the renewals and revokes the lease, which deletes its keys.
-    ///
-    /// # Errors
-    /// Those of the revocation.
-    pub async fn close(mut self) -> Result<(), EtcdError> {
-        self.orphan();
-        self.client.lease_revoke(self.lease, self.limit).await
+    pub(crate) async fn close(self) -> Result<(), EtcdError> {
+        self.end().await
     }
 
     /// Ends the renewals and revokes the lease without waiting for it. Nobody learns whether it worked: if
     /// not, the lease expires by itself.
-    pub fn close_in_background(mut self) {
-        // At once, not in the task: whoever closes a session no longer holds anything by it.
-        self.orphan();
-        tokio::spawn(self.close());
+    pub(crate) fn close_in_background(self) {
+        tokio::spawn(self.end());
     }
 
-    fn orphan(&mut self) {
+    /// Forgets the lease at once, for the same belief may serve the next lease before this one is revoked;
+    /// what is left to do is the revocation.
+    fn end(mut self) -> impl Future<Output = Result<(), EtcdError>> + Send {
         self.keep_alive = None;
         self.belief.cleared();
+        async move { self.client.lease_revoke(self.lease, self.limit).await }
     }
 }

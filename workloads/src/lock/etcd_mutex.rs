@@ -20,8 +20,8 @@ use tokio::time::Instant;
 use crate::belief::Belief;
 use crate::discipline::Discipline;
 use crate::etcd::{
-    Compare, EtcdClient, EtcdError, EventKind, RangeRequest, RequestOp, ResponseOp, Session,
-    TxnRequest, Watch, WatchEnd, connect_for_lock, lock_name,
+    Compare, EtcdClient, EtcdError, EventKind, Lessor, RangeRequest, RequestOp, ResponseOp,
+    Session, TxnRequest, Watch, WatchEnd, connect_for_lock, lock_name,
 };
 use crate::lock::{Grant, Guard, LockClient, LockConfig, LockConnection, LockSpec};
 use crate::reply::{Reason, Reply};
@@ -76,11 +76,13 @@ struct Connection {
 impl LockConnection for Connection {
     fn client(&self, _client: u32, belief: Arc<Belief>) -> Box<dyn LockClient> {
         let (etcd, config) = (self.etcd.clone(), Arc::clone(&self.config));
+        let lessor = config.keep_alive.then(|| Lessor::new(&etcd));
         Box::new(Client {
             etcd,
             config,
             recheck: self.recheck,
             belief,
+            lessor,
             session: None,
             held: None,
         })
@@ -92,6 +94,8 @@ struct Client {
     config: Arc<LockConfig>,
     recheck: bool,
     belief: Arc<Belief>,
+    /// Absent when leases are not kept alive.
+    lessor: Option<Lessor>,
     session: Option<Session>,
     /// The own key of the lock that is held (Go: `myKey`).
     held: Option<Vec<u8>>,
@@ -190,9 +194,9 @@ impl Client {
             drop(session);
         }
         if self.session.is_none() {
-            let (ttl, keep_alive) = (self.config.ttl(), self.config.keep_alive);
+            let (ttl, lessor) = (self.config.ttl(), self.lessor.as_ref());
             self.session =
-                Some(Session::open(&self.etcd, &self.belief, ttl, keep_alive, self.limit()).await?);
+                Some(Session::open(&self.etcd, &self.belief, ttl, lessor, self.limit()).await?);
         }
         Ok(self.session.as_ref().map_or(0, Session::lease))
     }
@@ -256,7 +260,7 @@ impl Client {
             return Reply::fail("not-held", "this client holds no lock");
         };
         let deleted = self.etcd.delete(&key, self.limit()).await;
-        if !self.config.keep_alive
+        if self.lessor.is_none()
             && let Some(session) = self.session.take()
         {
             // Nobody renews it, so it is good for one acquire only.

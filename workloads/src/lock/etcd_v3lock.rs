@@ -13,7 +13,7 @@ use futures_util::future::BoxFuture;
 
 use crate::belief::Belief;
 use crate::discipline::Discipline;
-use crate::etcd::{EtcdClient, EtcdError, Session, connect_for_lock, lock_name};
+use crate::etcd::{EtcdClient, EtcdError, Lessor, Session, connect_for_lock, lock_name};
 use crate::lock::{Grant, Guard, LockClient, LockConfig, LockConnection, LockSpec};
 use crate::reply::Reply;
 
@@ -53,10 +53,12 @@ struct Connection {
 impl LockConnection for Connection {
     fn client(&self, _client: u32, belief: Arc<Belief>) -> Box<dyn LockClient> {
         let (etcd, config) = (self.etcd.clone(), Arc::clone(&self.config));
+        let lessor = config.keep_alive.then(|| Lessor::new(&etcd));
         Box::new(Client {
             etcd,
             config,
             belief,
+            lessor,
             session: None,
             key: None,
         })
@@ -67,6 +69,8 @@ struct Client {
     etcd: EtcdClient,
     config: Arc<LockConfig>,
     belief: Arc<Belief>,
+    /// Absent when leases are not kept alive.
+    lessor: Option<Lessor>,
     /// The lease of the lock that is held or awaited.
     session: Option<Session>,
     /// The key of the lock that is held.
@@ -80,19 +84,13 @@ impl Client {
 
     async fn acquire(&mut self, lock: &str) -> Reply<Grant> {
         let (etcd, ttl) = (self.etcd.clone(), self.config.ttl());
-        let session = match Session::open(
-            &etcd,
-            &self.belief,
-            ttl,
-            self.config.keep_alive,
-            self.limit(),
-        )
-        .await
-        {
-            Ok(session) => session,
-            // Even if the lease was granted, nothing is attached to it: the lock was not taken.
-            Err(error) => return Reply::Fail(error.reason()),
-        };
+        let session =
+            match Session::open(&etcd, &self.belief, ttl, self.lessor.as_ref(), self.limit()).await
+            {
+                Ok(session) => session,
+                // Even if the lease was granted, nothing is attached to it: the lock was not taken.
+                Err(error) => return Reply::Fail(error.reason()),
+            };
         let lease = session.lease();
         self.session = Some(session);
         let key = match self

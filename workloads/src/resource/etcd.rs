@@ -31,7 +31,7 @@ fn connect(config: ResourceConfig) -> BoxFuture<'static, Result<Arc<dyn Resource
                 .to_owned()
         })?;
         let limit = Duration::from_millis(config.request_timeout_ms);
-        let etcd = EtcdClient::connect(endpoint, limit).await.map_err(|error| error.to_string())?;
+        let etcd = EtcdClient::connect(endpoint, limit).await.map_err(|error| format!("resource `etcd` expects an etcd node that accepts connections: {error}; see the node's log"))?;
         Ok(Arc::new(Registers { etcd, limit }) as Arc<dyn Resource>)
     }
     .boxed()

@@ -1,12 +1,14 @@
 //! From one `[[fault]]` to its plan.
 
+use nemesis::{FaultPlan, Lasts, Target};
+
 use super::when;
 use crate::scenario::duration::{RangeNs, format_ns};
-use crate::scenario::fault::{Lasts, Target};
+use crate::scenario::fault;
 use crate::scenario::keys::{Kind, Table};
 use crate::scenario::known::KnownFault;
 use crate::scenario::node::{Node, Value};
-use crate::scenario::plan::{ClusterPlan, FaultPlan, WorkloadPlan};
+use crate::scenario::plan::{ClusterPlan, WorkloadPlan};
 use crate::scenario::read::Section;
 use crate::scenario::suggest::did_you_mean;
 
@@ -48,8 +50,8 @@ pub(in crate::scenario) fn read(
 
 fn read_target(section: &Section<'_>, kind: Option<&KnownFault>) -> Option<Target> {
     let text = section.text("target")?;
-    let Some(target) = Target::parse(&text) else {
-        let hint = did_you_mean(&text, Target::words());
+    let Some(target) = fault::parse(&text) else {
+        let hint = did_you_mean(&text, fault::words());
         section.problem(
             "target",
             &Kind::Target.describe(),
@@ -85,7 +87,7 @@ fn check_target(
             Some(hint.to_owned()),
         );
     };
-    let number = target.host_number().unwrap_or(0);
+    let number = fault::host_number(target).unwrap_or(0);
     if let Some(nodes) = cluster.map(|cluster| cluster.nodes) {
         match target {
             Target::Node(_) if number > nodes => {

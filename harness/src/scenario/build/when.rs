@@ -1,10 +1,9 @@
 //! From `when` of a `[[fault]]` to its trigger.
 
 use crate::scenario::duration::format_ns;
-use crate::scenario::fault::Trigger;
 use crate::scenario::plan::{ClusterPlan, WorkloadPlan};
 use crate::scenario::read::Section;
-use crate::scenario::words::TriggerEvent;
+use nemesis::{Trigger, TriggerEvent};
 
 /// The three forms of `when`, each with the keys that go with it.
 const WHEN_FORMS: &[(&str, &[&str])] = &[
@@ -60,7 +59,7 @@ pub(in crate::scenario) fn read(when: &Section<'_>) -> Option<Trigger> {
 fn read_on(when: &Section<'_>) -> Option<Trigger> {
     let event = when
         .text("on")
-        .and_then(|word| TriggerEvent::from_word(&word));
+        .and_then(|word| TriggerEvent::find(&word));
     // An unreadable value is reported, and the whole then discarded, so its default does no harm.
     let after_ns = when.duration_ns("after").unwrap_or(0);
     let probability = when.number("probability").unwrap_or(1.0);

@@ -5,7 +5,8 @@ use crate::scenario::keys::one_of;
 use crate::scenario::known::{KnownLock, KnownResource, KnownWorkload};
 use crate::scenario::plan::{ClusterPlan, WorkloadPlan};
 use crate::scenario::read::Section;
-use crate::scenario::words::{Discipline, Tokens};
+use workloads::discipline::Discipline;
+use workloads::resource::memory::store::TokenPolicy;
 
 /// Processes that clients are spread over when the scenario does not say.
 const DEFAULT_WORKERS: u32 = 8;
@@ -30,7 +31,7 @@ pub(in crate::scenario) fn read(
     let duration_ns = section.duration_ns("duration");
     let discipline = section
         .text("discipline")
-        .and_then(|word| Discipline::from_word(&word));
+        .and_then(|word| Discipline::find(&word));
     let tokens = read_tokens(section, discipline);
     let keep_alive = section.bool("keep_alive");
     let acquire_timeout_ns = section.duration_ns("acquire_timeout");
@@ -83,17 +84,17 @@ fn read_workers(section: &Section<'_>, clients: Option<u32>) -> Option<u32> {
     workers
 }
 
-fn read_tokens(section: &Section<'_>, discipline: Option<Discipline>) -> Option<Tokens> {
+fn read_tokens(section: &Section<'_>, discipline: Option<Discipline>) -> Option<TokenPolicy> {
     if section.written("tokens").is_some() {
         return section
             .text("tokens")
-            .and_then(|word| Tokens::from_word(&word));
+            .and_then(|word| TokenPolicy::find(&word));
     }
     discipline.map(|discipline| {
         if discipline == Discipline::Token {
-            Tokens::Enforce
+            TokenPolicy::Enforce
         } else {
-            Tokens::Record
+            TokenPolicy::Record
         }
     })
 }
@@ -179,14 +180,14 @@ fn check_lock(
         && !lock
             .disciplines
             .iter()
-            .any(|word| word == discipline.word())
+            .any(|word| word == discipline.name())
     {
         let expected = format!(
             "a discipline that the lock {} supports: {}",
             lock.name,
             lock.disciplines.join(", ")
         );
-        section.problem("discipline", &expected, &format!("\"{discipline}\""), None);
+        section.problem("discipline", &expected, &format!("\"{}\"", discipline.name()), None);
     }
 }
 
@@ -196,7 +197,7 @@ fn check_discipline(
     kind: Option<&KnownWorkload>,
     resource: Option<&KnownResource>,
     discipline: Option<Discipline>,
-    tokens: Option<Tokens>,
+    tokens: Option<TokenPolicy>,
 ) {
     let fitting = |fits: fn(&KnownResource) -> bool| {
         let names: Vec<String> = section
@@ -218,7 +219,7 @@ fn check_discipline(
     };
     let checks_tokens = resource.is_some_and(|resource| resource.checks_tokens);
     if discipline == Some(Discipline::Txn)
-        && resource.is_none_or(|resource| resource.backend.is_none())
+        && !resource.is_some_and(|resource| resource.guards_writes)
     {
         let found = format!("\"txn\" with {on_what}");
         let expected = "a resource in the lock service's own store for the discipline \"txn\"";
@@ -226,7 +227,7 @@ fn check_discipline(
             "discipline",
             expected,
             &found,
-            Some(fitting(|known| known.backend.is_some())),
+            Some(fitting(|known| known.guards_writes)),
         );
     }
     if discipline == Some(Discipline::Token) && !checks_tokens {
@@ -238,7 +239,7 @@ fn check_discipline(
             &found,
             Some(fitting(|known| known.checks_tokens)),
         );
-    } else if tokens == Some(Tokens::Enforce) && !checks_tokens {
+    } else if tokens == Some(TokenPolicy::Enforce) && !checks_tokens {
         let found = format!("\"enforce\" with {on_what}");
         let expected = "\"record\", or a resource that looks at fencing tokens";
         section.problem(
@@ -257,10 +258,11 @@ fn check_ttl(section: &Section<'_>, ttl_ms: Option<u64>, cluster: Option<&Cluste
     let Some(backend) = section.cx.known.backend(&cluster.backend) else {
         return;
     };
-    if ttl_ms < backend.min_ttl_ms {
-        let least = format_ms(backend.min_ttl_ms);
+    let least_ms = (backend.min_ttl_ms)(&cluster.tuning);
+    if ttl_ms < least_ms {
+        let least = format_ms(least_ms);
         let expected = format!(
-            "at least {least}, the shortest lease that {} grants",
+            "at least {least}, the shortest lease that {} grants under this tuning",
             backend.name
         );
         section.problem(

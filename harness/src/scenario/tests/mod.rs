@@ -53,7 +53,7 @@ fn known() -> Known {
             .collect::<Vec<_>>()
     };
     let backend =
-        |name: &str, versions: &[&str], min_ttl_ms, nodes: &[u32], bugs: &[&str]| KnownBackend {
+        |name: &str, versions: &[&str], min_ttl_ms: fn(&Tuning) -> u64, nodes: &[u32], bugs: &[&str]| KnownBackend {
             name: name.to_owned(),
             versions: words(versions),
             default_version: versions
@@ -82,6 +82,7 @@ fn known() -> Known {
         name: name.to_owned(),
         backend: backend.map(str::to_owned),
         checks_tokens,
+        guards_writes: backend.is_some(),
     };
     let workload = |name: &str, needs_resource| KnownWorkload {
         name: name.to_owned(),
@@ -89,11 +90,11 @@ fn known() -> Known {
     };
     Known {
         backends: vec![
-            backend("etcd", &["3.4.23", "3.5.16"], 1_000, &[1, 3, 5], &[]),
+            backend("etcd", &["3.4.23", "3.5.16"], |tuning| tuning.election_ms.unwrap_or(500) * 2, &[1, 3, 5], &[]),
             backend(
                 "builtin",
                 &["model"],
-                50,
+                |_| 50,
                 &[1],
                 &["double-grant", "early-expiry"],
             ),
@@ -104,7 +105,7 @@ fn known() -> Known {
                 "etcd",
                 &["ignore", "deadline", "token", "txn"],
             ),
-            lock("builtin-lease", "builtin", Discipline::WORDS),
+            lock("builtin-lease", "builtin", Discipline::NAMES),
         ],
         resources: vec![
             resource("memory", None, true),

@@ -50,7 +50,7 @@ fn the_example_resolves() {
     );
     assert_eq!(
         (workload.discipline, workload.tokens),
-        (Discipline::Ignore, Tokens::Record)
+        (Discipline::Ignore, TokenPolicy::Record)
     );
     let pause = FaultPlan {
         kind: "pause".to_owned(),
@@ -68,7 +68,7 @@ fn the_example_resolves() {
 
     assert_eq!(
         (fenced.workload.discipline, fenced.workload.tokens),
-        (Discipline::Token, Tokens::Enforce)
+        (Discipline::Token, TokenPolicy::Enforce)
     );
     assert_eq!(fenced.faults, unfenced.faults);
     assert!(no_fault.faults.is_empty());

@@ -18,6 +18,26 @@ pub enum TokenPolicy {
     Enforce,
 }
 
+impl TokenPolicy {
+    /// Every name.
+    pub const NAMES: &[&str] = &["record", "enforce"];
+
+    /// Name in scenario files.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            TokenPolicy::Record => "record",
+            TokenPolicy::Enforce => "enforce",
+        }
+    }
+
+    /// The policy of this name.
+    #[must_use]
+    pub fn find(name: &str) -> Option<Self> {
+        [TokenPolicy::Record, TokenPolicy::Enforce].into_iter().find(|policy| policy.name() == name)
+    }
+}
+
 /// All registers.
 #[derive(Debug)]
 pub struct Store {

@@ -1,0 +1,109 @@
+//! `fencepost list`: everything that scenario files may name, from the registries.
+
+use anyhow::Result;
+use checkers::check::CHECKS;
+use clap::Args;
+use nemesis::fault::FAULTS;
+use serde::Serialize;
+use workloads::lock::LOCKS;
+use workloads::resource::RESOURCES;
+use workloads::script::WORKLOADS;
+
+use crate::backend::BACKENDS;
+use crate::exit::Exit;
+
+/// List backends, locks, resources, workloads, faults and checks
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  fencepost list --json")]
+pub struct ListArgs {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Section {
+    kind: &'static str,
+    entries: Vec<Entry>,
+}
+
+#[derive(Serialize)]
+struct Entry {
+    name: &'static str,
+    summary: &'static str,
+    details: Vec<String>,
+}
+
+/// Does it.
+///
+/// # Errors
+/// Never; the signature is that of every verb.
+pub fn run(args: &ListArgs) -> Result<Exit> {
+    let sections = sections();
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&sections)?);
+        return Ok(Exit::Met);
+    }
+    for section in sections {
+        println!("{}", section.kind);
+        for entry in section.entries {
+            println!("  {:<14} {}", entry.name, entry.summary);
+            entry.details.iter().for_each(|detail| println!("  {:<14} {detail}", ""));
+        }
+        println!();
+    }
+    Ok(Exit::Met)
+}
+
+fn sections() -> Vec<Section> {
+    let entry = |name, summary, details| Entry { name, summary, details };
+    let of = |backend: &str| if backend.is_empty() { "needs no server".into() } else { format!("backend: {backend}") };
+    vec![
+        Section {
+            kind: "backends",
+            entries: BACKENDS.iter().map(|spec| entry(spec.name, spec.summary, bugs(spec.bugs))).collect(),
+        },
+        Section {
+            kind: "locks",
+            entries: LOCKS
+                .iter()
+                .map(|spec| {
+                    let disciplines: Vec<_> = spec.disciplines.iter().map(|one| one.name()).collect();
+                    let details =
+                        [of(spec.backend), format!("token: {}", spec.token), format!("disciplines: {}", disciplines.join(", "))];
+                    entry(spec.name, spec.summary, details.into())
+                })
+                .collect(),
+        },
+        Section {
+            kind: "resources",
+            entries: RESOURCES.iter().map(|spec| entry(spec.name, spec.summary, vec![of(spec.backend)])).collect(),
+        },
+        Section {
+            kind: "workloads",
+            entries: WORKLOADS.iter().map(|spec| entry(spec.name, spec.summary, Vec::new())).collect(),
+        },
+        Section {
+            kind: "faults",
+            entries: FAULTS
+                .iter()
+                .map(|spec| entry(spec.name, spec.summary, vec![format!("targets: {}", spec.targets.join(", "))]))
+                .collect(),
+        },
+        Section {
+            kind: "checks",
+            entries: CHECKS
+                .iter()
+                .map(|spec| {
+                    let metric = |metric: &checkers::check::MetricSpec| format!("{:<28} {}", metric.name, metric.summary);
+                    entry(spec.name, spec.summary, spec.metrics.iter().map(metric).collect())
+                })
+                .collect(),
+        },
+    ]
+}
+
+fn bugs(bugs: &[&str]) -> Vec<String> {
+    if bugs.is_empty() { Vec::new() } else { vec![format!("bugs on request: {}", bugs.join(", "))] }
+}
