@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use nemesis::HostControl;
 use tokio::runtime::Handle;
 
 use super::host::ManagedHost;
@@ -55,17 +56,23 @@ impl Cluster {
         });
         let info = ClusterInfo { plan: plan.clone(), server: server.to_owned(), nodes: nodes.collect() };
         let mut cluster = Self { spec, info, hosts: Vec::new(), logs: logs.to_owned() };
-        for (index, node) in cluster.info.nodes.clone().into_iter().enumerate() {
+        // Every host is there before the first server starts: a peer that is not up yet must refuse at
+        // once, not leave the first one waiting for an address that nobody has.
+        for node in cluster.info.nodes.clone() {
+            cluster.add_host(&node, inside, network)?;
+        }
+        for (index, host) in cluster.hosts.iter().enumerate() {
             if index > 0 {
                 std::thread::sleep(spec.backend.stagger());
             }
-            cluster.start_node(&node, inside, network)?;
+            host.restart().with_context(|| format!("cannot start {} on {}", plan.backend, host.name()))?;
         }
         cluster.await_ready(READY_LIMIT, runtime)?;
         Ok(cluster)
     }
 
-    fn start_node(&mut self, node: &NodeInfo, inside: &Inside, network: &Network) -> Result<()> {
+    /// Starts the host of a node; its server comes with the first restart.
+    fn add_host(&mut self, node: &NodeInfo, inside: &Inside, network: &Network) -> Result<()> {
         fs::create_dir_all(&node.data).with_context(|| format!("cannot create the data folder of {}", node.name))?;
         let host = Host::start(
             network,
@@ -81,7 +88,6 @@ impl Cluster {
         note_command(&self.logs, &node.name, &command)?;
         let data = node.data.clone();
         let restart = move |host: &Host| spawn(host, &command, &data, &log);
-        restart(&host).with_context(|| format!("cannot start {} on {}", self.info.plan.backend, node.name))?;
         self.hosts.push(Arc::new(ManagedHost::new(host, Box::new(restart))));
         Ok(())
     }

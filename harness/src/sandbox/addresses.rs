@@ -18,7 +18,10 @@ const CLIENTS_AN_OCTET: u16 = 250;
 /// If the number is out of range; scenario files are checked long before.
 #[must_use]
 pub fn node_address(number: u16) -> Ipv4Addr {
-    assert!((1..=250).contains(&number), "node numbers go from 1 to 250, not {number}");
+    assert!(
+        (1..=250).contains(&number),
+        "node numbers go from 1 to 250, not {number}"
+    );
     Ipv4Addr::new(198, 18, 0, number as u8)
 }
 
@@ -28,8 +31,16 @@ pub fn node_address(number: u16) -> Ipv4Addr {
 /// If the number is out of range; scenario files are checked long before.
 #[must_use]
 pub fn client_address(number: u16) -> Ipv4Addr {
-    assert!((1..=60_000).contains(&number), "client numbers go from 1 to 60000, not {number}");
-    Ipv4Addr::new(198, 18, (1 + number / CLIENTS_AN_OCTET) as u8, (1 + number % CLIENTS_AN_OCTET) as u8)
+    assert!(
+        (1..=60_000).contains(&number),
+        "client numbers go from 1 to 60000, not {number}"
+    );
+    Ipv4Addr::new(
+        198,
+        18,
+        (1 + number / CLIENTS_AN_OCTET) as u8,
+        (1 + number % CLIENTS_AN_OCTET) as u8,
+    )
 }
 
 /// Hardware address that belongs to an address: locally administered, so that every host can know every
@@ -51,7 +62,10 @@ mod tests {
         let clients = (1..=60_000).map(client_address);
         let all: Vec<_> = nodes.chain(clients).chain([CONTROLLER_ADDRESS]).collect();
         let network = u32::from(CONTROLLER_ADDRESS) >> (32 - PREFIX_LEN);
-        assert!(all.iter().all(|&a| u32::from(a) >> (32 - PREFIX_LEN) == network && a.octets()[3] != 255));
+        assert!(
+            all.iter()
+                .all(|&a| u32::from(a) >> (32 - PREFIX_LEN) == network && a.octets()[3] != 255)
+        );
         assert_eq!(all.iter().collect::<HashSet<_>>().len(), all.len());
         assert_eq!(client_address(1).to_string(), "198.18.1.2");
         assert_eq!(client_address(250).to_string(), "198.18.2.1");

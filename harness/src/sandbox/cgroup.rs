@@ -25,7 +25,10 @@ const REMOVE_WITHIN: Duration = Duration::from_secs(2);
 /// Name of the run's directory: launcher's PID, its start time (PIDs are reused), number of the sandbox.
 pub(super) fn run_name(sandbox_number: u32) -> Option<String> {
     let pid = std::process::id();
-    Some(format!("{PREFIX}{pid}-{}-{sandbox_number}", start_time(pid)?))
+    Some(format!(
+        "{PREFIX}{pid}-{}-{sandbox_number}",
+        start_time(pid)?
+    ))
 }
 
 /// A run's directory, made by this process.
@@ -66,19 +69,34 @@ impl RunCgroup {
     /// Whether hosts can be frozen in a directory just made.
     fn check(path: &Path) -> Result<File, String> {
         let lock = File::open(path).map_err(|e| format!("open {}: {e}", path.display()))?;
-        if !syscalls::try_lock(lock.as_fd()).map_err(|e| format!("lock {}: {e}", path.display()))? || !path.exists() {
-            return Err(format!("{} was taken by another run's clean-up", path.display()));
+        if !syscalls::try_lock(lock.as_fd()).map_err(|e| format!("lock {}: {e}", path.display()))?
+            || !path.exists()
+        {
+            return Err(format!(
+                "{} was taken by another run's clean-up",
+                path.display()
+            ));
         }
         if !path.join("cgroup.freeze").exists() {
-            return Err(format!("{} has no cgroup.freeze: Linux 5.2 or later is needed", path.display()));
+            return Err(format!(
+                "{} has no cgroup.freeze: Linux 5.2 or later is needed",
+                path.display()
+            ));
         }
         let kind = fs::read_to_string(path.join("cgroup.type")).unwrap_or_default();
         if kind.trim() != "domain" {
-            return Err(format!("{} is of type {:?}, not domain", path.display(), kind.trim()));
+            return Err(format!(
+                "{} is of type {:?}, not domain",
+                path.display(),
+                kind.trim()
+            ));
         }
         // Processes move out of our own cgroup, which needs write access there too.
         let own = own_directory()?.join("cgroup.procs");
-        File::options().write(true).open(&own).map_err(|e| format!("open {} for writing: {e}", own.display()))?;
+        File::options()
+            .write(true)
+            .open(&own)
+            .map_err(|e| format!("open {} for writing: {e}", own.display()))?;
         Ok(lock)
     }
 
@@ -98,15 +116,22 @@ pub(super) fn create_host(run: &Path, host: &str) -> Result<(PathBuf, OwnedFd), 
     let path = run.join(host);
     match fs::create_dir(&path) {
         Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => {
-            return Err(Failure::io(Step::Cgroup, format!("make the cgroup {}", path.display()), &e));
+            return Err(Failure::io(
+                Step::Cgroup,
+                format!("make the cgroup {}", path.display()),
+                &e,
+            ));
         }
         _ => {}
     }
     let procs = path.join("cgroup.procs");
-    let file = File::options()
-        .write(true)
-        .open(&procs)
-        .map_err(|e| Failure::io(Step::Cgroup, format!("open {} for writing", procs.display()), &e))?;
+    let file = File::options().write(true).open(&procs).map_err(|e| {
+        Failure::io(
+            Step::Cgroup,
+            format!("open {} for writing", procs.display()),
+            &e,
+        )
+    })?;
     Ok((path, file.into()))
 }
 
@@ -143,11 +168,14 @@ fn remove_once(directory: &Path) -> bool {
 fn reap_leftovers(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let name = entry.file_name();
-        let Some((pid, started)) = name.to_str().and_then(parse_run_name) else { continue };
+        let Some((pid, started)) = name.to_str().and_then(parse_run_name) else {
+            continue;
+        };
         if start_time(pid) == Some(started) {
             continue;
         }
-        let unlocked = File::open(entry.path()).is_ok_and(|d| syscalls::try_lock(d.as_fd()) == Ok(true));
+        let unlocked =
+            File::open(entry.path()).is_ok_and(|d| syscalls::try_lock(d.as_fd()) == Ok(true));
         if unlocked {
             remove_once(&entry.path());
         }
@@ -166,7 +194,12 @@ fn parse_run_name(name: &str) -> Option<(u32, u64)> {
 fn start_time(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The second field is the command in brackets and may contain anything, so count from its end.
-    stat.rsplit_once(')')?.1.split_whitespace().nth(22 - 3)?.parse().ok()
+    stat.rsplit_once(')')?
+        .1
+        .split_whitespace()
+        .nth(22 - 3)?
+        .parse()
+        .ok()
 }
 
 /// Directories in which the run's may be made: our own cgroup, then the hierarchy's root (for hybrid
@@ -174,29 +207,44 @@ fn start_time(pid: u32) -> Option<u64> {
 fn candidates() -> Result<Vec<PathBuf>, String> {
     let own = own_directory()?;
     let (root, _) = hierarchy()?;
-    Ok(if own == root { vec![own] } else { vec![own, root] })
+    Ok(if own == root {
+        vec![own]
+    } else {
+        vec![own, root]
+    })
 }
 
 /// The directory of the cgroup that this process is in.
 fn own_directory() -> Result<PathBuf, String> {
     let (mount_point, mount_root) = hierarchy()?;
-    let text = fs::read_to_string("/proc/self/cgroup").map_err(|e| format!("read /proc/self/cgroup: {e}"))?;
+    let text = fs::read_to_string("/proc/self/cgroup")
+        .map_err(|e| format!("read /proc/self/cgroup: {e}"))?;
     own_path(&text, &mount_root)
         .map(|relative| mount_point.join(relative))
-        .ok_or_else(|| format!("our cgroup is outside of the hierarchy mounted on {}", mount_point.display()))
+        .ok_or_else(|| {
+            format!(
+                "our cgroup is outside of the hierarchy mounted on {}",
+                mount_point.display()
+            )
+        })
 }
 
 /// Our path below the mount point, from the text of /proc/self/cgroup.
 fn own_path(proc_self_cgroup: &str, mount_root: &str) -> Option<PathBuf> {
-    let path = proc_self_cgroup.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let path = proc_self_cgroup
+        .lines()
+        .find_map(|line| line.strip_prefix("0::"))?;
     let relative = Path::new(path).strip_prefix(mount_root).ok()?;
-    let inside = !relative.components().any(|c| c == std::path::Component::ParentDir);
+    let inside = !relative
+        .components()
+        .any(|c| c == std::path::Component::ParentDir);
     inside.then(|| relative.to_path_buf())
 }
 
 /// Where a cgroup v2 hierarchy is mounted, and which of its cgroups is the mount's root.
 fn hierarchy() -> Result<(PathBuf, String), String> {
-    let text = fs::read_to_string("/proc/self/mountinfo").map_err(|e| format!("read /proc/self/mountinfo: {e}"))?;
+    let text = fs::read_to_string("/proc/self/mountinfo")
+        .map_err(|e| format!("read /proc/self/mountinfo: {e}"))?;
     find_hierarchy(&text).ok_or_else(|| "no cgroup v2 hierarchy is mounted".into())
 }
 
@@ -207,7 +255,8 @@ fn find_hierarchy(mountinfo: &str) -> Option<(PathBuf, String)> {
         let mut fields = mount.split(' ').skip(3);
         let (root, point) = (fields.next()?, fields.next()?);
         let spaces = |text: &str| text.replace("\\040", " ");
-        kind.starts_with("cgroup2 ").then(|| (PathBuf::from(spaces(point)), spaces(root)))
+        kind.starts_with("cgroup2 ")
+            .then(|| (PathBuf::from(spaces(point)), spaces(root)))
     })
 }
 
@@ -217,17 +266,30 @@ mod tests {
 
     #[test]
     fn the_hierarchy_is_found_on_unified_and_hybrid_systems() {
-        let unified = "24 1 0:22 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate";
-        assert_eq!(find_hierarchy(unified), Some(("/sys/fs/cgroup".into(), "/".into())));
+        let unified =
+            "24 1 0:22 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate";
+        assert_eq!(
+            find_hierarchy(unified),
+            Some(("/sys/fs/cgroup".into(), "/".into()))
+        );
         let hybrid = "34 31 0:31 / /sys/fs/cgroup/freezer rw - cgroup cgroup rw,freezer\n\
                       41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw";
-        assert_eq!(find_hierarchy(hybrid), Some(("/sys/fs/cgroup/unified".into(), "/".into())));
-        assert_eq!(find_hierarchy("34 31 0:31 / /sys rw - cgroup cgroup rw,freezer"), None);
+        assert_eq!(
+            find_hierarchy(hybrid),
+            Some(("/sys/fs/cgroup/unified".into(), "/".into()))
+        );
+        assert_eq!(
+            find_hierarchy("34 31 0:31 / /sys rw - cgroup cgroup rw,freezer"),
+            None
+        );
     }
 
     #[test]
     fn our_own_cgroup_is_found_below_the_mount_only() {
-        assert_eq!(own_path("6:freezer:/\n0::/a/b.scope\n", "/"), Some("a/b.scope".into()));
+        assert_eq!(
+            own_path("6:freezer:/\n0::/a/b.scope\n", "/"),
+            Some("a/b.scope".into())
+        );
         assert_eq!(own_path("0::/docker/x/y\n", "/docker/x"), Some("y".into()));
         assert_eq!(own_path("0::/../other\n", "/"), None);
         assert_eq!(own_path("6:freezer:/\n", "/"), None);
@@ -238,7 +300,13 @@ mod tests {
         let name = run_name(7).unwrap();
         let pid = std::process::id();
         assert_eq!(parse_run_name(&name), Some((pid, start_time(pid).unwrap())));
-        for foreign in ["fencepost-", "fencepost-1", "fencepost-1-2", "fencepost-x-2-3", "system.slice"] {
+        for foreign in [
+            "fencepost-",
+            "fencepost-1",
+            "fencepost-1-2",
+            "fencepost-x-2-3",
+            "system.slice",
+        ] {
             assert_eq!(parse_run_name(foreign), None, "{foreign}");
         }
     }

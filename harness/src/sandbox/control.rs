@@ -14,8 +14,8 @@ use std::sync::{Mutex, PoisonError};
 use nix::cmsg_space;
 use nix::errno::Errno;
 use nix::sys::socket::{
-    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixCredentials, recv, recvmsg,
-    sendmsg, setsockopt, socketpair, sockopt,
+    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType,
+    UnixCredentials, recv, recvmsg, sendmsg, setsockopt, socketpair, sockopt,
 };
 use nix::unistd::{getgid, getuid};
 use serde::de::DeserializeOwned;
@@ -134,7 +134,12 @@ pub(super) enum ReceiveError {
 impl Channel {
     /// A connected pair, close-on-exec. The first end learns PIDs.
     pub(super) fn pair() -> Result<(Self, OwnedFd), Errno> {
-        let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
+        let (ours, theirs) = socketpair(
+            AddressFamily::Unix,
+            SockType::SeqPacket,
+            None,
+            SockFlag::SOCK_CLOEXEC,
+        )?;
         setsockopt(&ours, sockopt::PassCred, &true)?;
         for end in [&ours, &theirs] {
             setsockopt(end, sockopt::SndBuf, &SEND_BUFFER_BYTES)?;
@@ -144,7 +149,10 @@ impl Channel {
 
     /// A channel over one end of a pair.
     pub(super) fn new(socket: OwnedFd) -> Self {
-        Self { socket, receiving: Mutex::new(()) }
+        Self {
+            socket,
+            receiving: Mutex::new(()),
+        }
     }
 
     /// Sends a message with descriptors, and with a process's PID if there is one to tell.
@@ -157,8 +165,13 @@ impl Channel {
     ) -> Result<(), Errno> {
         let bytes = serde_json::to_vec(message).map_err(|_| Errno::EINVAL)?;
         let raw: Vec<RawFd> = fds.iter().map(AsRawFd::as_raw_fd).collect();
-        let credentials =
-            pid.map(|pid| UnixCredentials::from(libc::ucred { pid, uid: getuid().as_raw(), gid: getgid().as_raw() }));
+        let credentials = pid.map(|pid| {
+            UnixCredentials::from(libc::ucred {
+                pid,
+                uid: getuid().as_raw(),
+                gid: getgid().as_raw(),
+            })
+        });
         let mut attached = Vec::new();
         if !raw.is_empty() {
             attached.push(ControlMessage::ScmRights(&raw));
@@ -166,7 +179,13 @@ impl Channel {
         attached.extend(credentials.as_ref().map(ControlMessage::ScmCredentials));
         let flags = flags | MsgFlags::MSG_NOSIGNAL;
         loop {
-            match sendmsg::<()>(self.socket.as_raw_fd(), &[IoSlice::new(&bytes)], &attached, flags, None) {
+            match sendmsg::<()>(
+                self.socket.as_raw_fd(),
+                &[IoSlice::new(&bytes)],
+                &attached,
+                flags,
+                None,
+            ) {
                 Err(Errno::EINTR) => {}
                 other => return other.map(drop),
             }
@@ -175,10 +194,22 @@ impl Channel {
 
     /// Receives the next message; waits as long as the socket's timeout allows, or not at all with
     /// `MSG_DONTWAIT`.
-    pub(super) fn receive<T: DeserializeOwned>(&self, flags: MsgFlags) -> Result<Packet<T>, ReceiveError> {
-        let _alone = self.receiving.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn receive<T: DeserializeOwned>(
+        &self,
+        flags: MsgFlags,
+    ) -> Result<Packet<T>, ReceiveError> {
+        let _alone = self
+            .receiving
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let fd = self.socket.as_raw_fd();
-        let length = retry(|| recv(fd, &mut [], flags | MsgFlags::MSG_PEEK | MsgFlags::MSG_TRUNC))?;
+        let length = retry(|| {
+            recv(
+                fd,
+                &mut [],
+                flags | MsgFlags::MSG_PEEK | MsgFlags::MSG_TRUNC,
+            )
+        })?;
         // An empty packet is never sent: this is the end of the stream.
         if length == 0 {
             return Err(ReceiveError::Closed);
@@ -189,15 +220,21 @@ impl Channel {
         let received = recvmsg::<()>(fd, &mut parts, Some(&mut space), MsgFlags::MSG_CMSG_CLOEXEC)
             .map_err(ReceiveError::from_errno)?;
         let (mut fds, mut pid) = (Vec::new(), None);
-        for attached in received.cmsgs().map_err(|e| ReceiveError::Broken(format!("control data: {e}")))? {
+        for attached in received
+            .cmsgs()
+            .map_err(|e| ReceiveError::Broken(format!("control data: {e}")))?
+        {
             match attached {
-                ControlMessageOwned::ScmRights(raw) => fds.extend(raw.into_iter().map(syscalls::received)),
+                ControlMessageOwned::ScmRights(raw) => {
+                    fds.extend(raw.into_iter().map(syscalls::received))
+                }
                 ControlMessageOwned::ScmCredentials(credentials) => pid = Some(credentials.pid()),
                 _ => {}
             }
         }
-        let message = serde_json::from_slice(&bytes)
-            .map_err(|e| ReceiveError::Broken(format!("{e} in {}", String::from_utf8_lossy(&bytes))))?;
+        let message = serde_json::from_slice(&bytes).map_err(|e| {
+            ReceiveError::Broken(format!("{e} in {}", String::from_utf8_lossy(&bytes)))
+        })?;
         Ok(Packet { message, fds, pid })
     }
 }
@@ -239,14 +276,27 @@ mod tests {
         let (ours, theirs) = Channel::pair().unwrap();
         let theirs = Channel::new(theirs);
         let (mut reader, writer) = std::io::pipe().unwrap();
-        let sent = Numbered { seq: 7, body: Reply::Started { host_pid: 42 } };
+        let sent = Numbered {
+            seq: 7,
+            body: Reply::Started { host_pid: 42 },
+        };
         let pid = std::process::id().cast_signed();
-        theirs.send(&sent, &[writer.as_fd()], Some(pid), MsgFlags::empty()).unwrap();
+        theirs
+            .send(&sent, &[writer.as_fd()], Some(pid), MsgFlags::empty())
+            .unwrap();
         drop(writer);
         let packet = ours.receive::<Numbered<Reply>>(MsgFlags::empty()).unwrap();
-        assert!(matches!(packet.message, Numbered { seq: 7, body: Reply::Started { host_pid: 42 } }));
+        assert!(matches!(
+            packet.message,
+            Numbered {
+                seq: 7,
+                body: Reply::Started { host_pid: 42 }
+            }
+        ));
         assert_eq!(packet.pid, Some(pid));
-        std::fs::File::from(packet.fds.into_iter().next().unwrap()).write_all(b"through").unwrap();
+        std::fs::File::from(packet.fds.into_iter().next().unwrap())
+            .write_all(b"through")
+            .unwrap();
         let mut text = String::new();
         reader.read_to_string(&mut text).unwrap();
         assert_eq!(text, "through");
@@ -256,13 +306,21 @@ mod tests {
     fn silence_rubbish_and_the_end_are_told_apart() {
         let (ours, theirs) = Channel::pair().unwrap();
         let theirs = Channel::new(theirs);
-        assert!(matches!(ours.receive::<Exited>(MsgFlags::MSG_DONTWAIT), Err(ReceiveError::Timeout)));
-        theirs.send(&"rubbish", &[], None, MsgFlags::empty()).unwrap();
+        assert!(matches!(
+            ours.receive::<Exited>(MsgFlags::MSG_DONTWAIT),
+            Err(ReceiveError::Timeout)
+        ));
+        theirs
+            .send(&"rubbish", &[], None, MsgFlags::empty())
+            .unwrap();
         assert!(
             matches!(ours.receive::<Exited>(MsgFlags::empty()), Err(ReceiveError::Broken(t)) if t.contains("rubbish"))
         );
         drop(theirs);
-        assert!(matches!(ours.receive::<Exited>(MsgFlags::empty()), Err(ReceiveError::Closed)));
+        assert!(matches!(
+            ours.receive::<Exited>(MsgFlags::empty()),
+            Err(ReceiveError::Closed)
+        ));
     }
 
     #[test]
@@ -270,7 +328,12 @@ mod tests {
         let (theirs, ours) = Channel::pair().unwrap();
         let ours = Channel::new(ours);
         let env = vec![("NAME".into(), OsString::from("x".repeat(30_000)))];
-        let sent = Request::Spawn { id: 1, argv: vec!["a".into()], env, cwd: None };
+        let sent = Request::Spawn {
+            id: 1,
+            argv: vec!["a".into()],
+            env,
+            cwd: None,
+        };
         ours.send(&sent, &[], None, MsgFlags::empty()).unwrap();
         let packet = theirs.receive::<Request>(MsgFlags::empty()).unwrap();
         assert!(matches!(packet.message, Request::Spawn { env, .. } if env[0].1.len() == 30_000));

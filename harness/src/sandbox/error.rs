@@ -103,12 +103,20 @@ pub struct Failure {
 impl Failure {
     /// A failure of `step` described by `what`.
     pub(super) fn new(step: Step, what: impl Into<String>, errno: Errno) -> Self {
-        Self { step, what: what.into(), errno: errno as i32 }
+        Self {
+            step,
+            what: what.into(),
+            errno: errno as i32,
+        }
     }
 
     /// The same from an [`std::io::Error`]; one that has no errno counts as EIO.
     pub(super) fn io(step: Step, what: impl Into<String>, error: &std::io::Error) -> Self {
-        Self { step, what: what.into(), errno: error.raw_os_error().unwrap_or(libc::EIO) }
+        Self {
+            step,
+            what: what.into(),
+            errno: error.raw_os_error().unwrap_or(libc::EIO),
+        }
     }
 }
 

@@ -121,18 +121,33 @@ impl Host {
         let timeout = TimeVal::milliseconds(ANSWER_WITHIN.as_millis() as i64);
         setsockopt(&control, sockopt::ReceiveTimeout, &timeout).map_err(socket)?;
         setsockopt(&control, sockopt::SendTimeout, &timeout).map_err(socket)?;
-        let group = spec.cgroup.as_deref().map(|run| cgroup::create_host(run, &spec.name)).transpose()?;
+        let group = spec
+            .cgroup
+            .as_deref()
+            .map(|run| cgroup::create_host(run, &spec.name))
+            .transpose()?;
         let init = start_init(&spec.name, [&init_control, &init_events])?;
         let pid = init.pid.as_raw();
         let host = Self {
-            exits: Exits { host: spec.name.clone(), channel: events },
+            exits: Exits {
+                host: spec.name.clone(),
+                channel: events,
+            },
             name: spec.name,
             address: spec.address,
             cgroup: group.as_ref().map(|(path, _)| path.clone()),
             init,
-            pid_namespace: pid_namespace(pid)
-                .map_err(|e| Failure::io(Step::Other, format!("identify the PID namespace of process {pid}"), &e))?,
-            control: Mutex::new(Control { channel: control, seq: 0 }),
+            pid_namespace: pid_namespace(pid).map_err(|e| {
+                Failure::io(
+                    Step::Other,
+                    format!("identify the PID namespace of process {pid}"),
+                    &e,
+                )
+            })?,
+            control: Mutex::new(Control {
+                channel: control,
+                seq: 0,
+            }),
             next_id: AtomicU64::new(0),
         };
         network.attach(&host.name, pid, host.address)?;
@@ -174,36 +189,62 @@ impl Host {
     /// its first instruction on, in the host's cgroup.
     pub fn spawn(&self, spec: ProcessSpec) -> Result<Process, SandboxError> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let doing = format!("start {}", spec.argv.first().map_or("nothing".into(), |p| p.to_string_lossy()));
-        let request = Request::Spawn { id, argv: spec.argv, env: spec.env, cwd: spec.cwd };
-        let packet = self.ask(request, &[spec.stdin.as_fd(), spec.stdout.as_fd(), spec.stderr.as_fd()], &doing)?;
+        let doing = format!(
+            "start {}",
+            spec.argv
+                .first()
+                .map_or("nothing".into(), |p| p.to_string_lossy())
+        );
+        let request = Request::Spawn {
+            id,
+            argv: spec.argv,
+            env: spec.env,
+            cwd: spec.cwd,
+        };
+        let packet = self.ask(
+            request,
+            &[spec.stdin.as_fd(), spec.stdout.as_fd(), spec.stderr.as_fd()],
+            &doing,
+        )?;
         match (packet.message.body, packet.pid) {
             (Reply::Started { host_pid }, Some(pid)) => Ok(Process { id, pid, host_pid }),
-            (other, pid) => Err(SandboxError::Protocol { doing, problem: format!("answer {other:?}, pid {pid:?}") }),
+            (other, pid) => Err(SandboxError::Protocol {
+                doing,
+                problem: format!("answer {other:?}, pid {pid:?}"),
+            }),
         }
     }
 
     /// Signals every process of the host except its init, atomically: none can be missed by forking.
     pub fn signal_all(&self, signal: Signal) -> Result<(), SandboxError> {
-        let request = Request::SignalAll { signo: signal as i32 };
-        self.ask(request, &[], &format!("send {signal} to all its processes")).map(drop)
+        let request = Request::SignalAll {
+            signo: signal as i32,
+        };
+        self.ask(request, &[], &format!("send {signal} to all its processes"))
+            .map(drop)
     }
 
     /// Kills every process of the host except its init, and returns when all are gone.
     pub fn kill_all(&self) -> Result<(), SandboxError> {
-        self.ask(Request::KillAll, &[], "kill all its processes").map(drop)
+        self.ask(Request::KillAll, &[], "kill all its processes")
+            .map(drop)
     }
 
     /// The host's living processes except its init, as PIDs of the controller. A process that starts or
     /// ends meanwhile may or may not be among them.
     #[must_use]
     pub fn tree(&self) -> Vec<i32> {
-        let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
+        let Ok(processes) = fs::read_dir("/proc") else {
+            return Vec::new();
+        };
         processes
             .flatten()
             .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
             // A process that was not reaped yet has no PID namespace any more, and is not living.
-            .filter(|&pid| pid != self.init_pid() && pid_namespace(pid).is_ok_and(|ns| ns == self.pid_namespace))
+            .filter(|&pid| {
+                pid != self.init_pid()
+                    && pid_namespace(pid).is_ok_and(|ns| ns == self.pid_namespace)
+            })
             .collect()
     }
 
@@ -222,24 +263,41 @@ impl Host {
     ) -> Result<Packet<Numbered<Reply>>, SandboxError> {
         let mut control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
         control.seq += 1;
-        let message = Numbered { seq: control.seq, body: request };
-        control.channel.send(&message, fds, None, MsgFlags::empty()).map_err(|errno| match errno {
-            Errno::EPIPE | Errno::ECONNRESET => self.lost(doing),
-            Errno::EAGAIN => self.silent(doing),
-            Errno::EMSGSIZE => SandboxError::Invalid {
-                what: format!("arguments and environment on host {} ({doing})", self.name),
-                expected: "at most about 50 kB together".into(),
-                found: "more".into(),
-            },
-            errno => Failure::new(Step::Other, format!("ask host {} to {doing}", self.name), errno).into(),
-        })?;
+        let message = Numbered {
+            seq: control.seq,
+            body: request,
+        };
+        control
+            .channel
+            .send(&message, fds, None, MsgFlags::empty())
+            .map_err(|errno| match errno {
+                Errno::EPIPE | Errno::ECONNRESET => self.lost(doing),
+                Errno::EAGAIN => self.silent(doing),
+                Errno::EMSGSIZE => SandboxError::Invalid {
+                    what: format!("arguments and environment on host {} ({doing})", self.name),
+                    expected: "at most about 50 kB together".into(),
+                    found: "more".into(),
+                },
+                errno => Failure::new(
+                    Step::Other,
+                    format!("ask host {} to {doing}", self.name),
+                    errno,
+                )
+                .into(),
+            })?;
         loop {
-            let packet = match control.channel.receive::<Numbered<Reply>>(MsgFlags::empty()) {
+            let packet = match control
+                .channel
+                .receive::<Numbered<Reply>>(MsgFlags::empty())
+            {
                 Ok(packet) => packet,
                 Err(ReceiveError::Closed) => return Err(self.lost(doing)),
                 Err(ReceiveError::Timeout) => return Err(self.silent(doing)),
                 Err(ReceiveError::Broken(problem)) => {
-                    return Err(SandboxError::Protocol { doing: format!("host {}: {doing}", self.name), problem });
+                    return Err(SandboxError::Protocol {
+                        doing: format!("host {}: {doing}", self.name),
+                        problem,
+                    });
                 }
             };
             // An older number is the late answer to a request that was given up.
@@ -256,12 +314,19 @@ impl Host {
     }
 
     fn lost(&self, doing: &str) -> SandboxError {
-        SandboxError::HostLost { host: self.name.clone(), doing: doing.into() }
+        SandboxError::HostLost {
+            host: self.name.clone(),
+            doing: doing.into(),
+        }
     }
 
     fn silent(&self, doing: &str) -> SandboxError {
         let waited_ms = ANSWER_WITHIN.as_millis() as u64;
-        SandboxError::HostSilent { host: self.name.clone(), doing: doing.into(), waited_ms }
+        SandboxError::HostSilent {
+            host: self.name.clone(),
+            doing: doing.into(),
+            waited_ms,
+        }
     }
 }
 
@@ -285,16 +350,30 @@ impl Exits {
     /// The next end, if one has been reported by now.
     pub fn try_next(&self) -> Result<Option<ProcessExit>, SandboxError> {
         match self.channel.receive::<Exited>(MsgFlags::MSG_DONTWAIT) {
-            Ok(Packet { message: Exited { id, host_pid, end, at_ns }, .. }) => {
-                Ok(Some(ProcessExit { id, host_pid, end, at_ns }))
-            }
+            Ok(Packet {
+                message:
+                    Exited {
+                        id,
+                        host_pid,
+                        end,
+                        at_ns,
+                    },
+                ..
+            }) => Ok(Some(ProcessExit {
+                id,
+                host_pid,
+                end,
+                at_ns,
+            })),
             Err(ReceiveError::Timeout) => Ok(None),
-            Err(ReceiveError::Closed) => {
-                Err(SandboxError::HostLost { host: self.host.clone(), doing: "watch its processes".into() })
-            }
-            Err(ReceiveError::Broken(problem)) => {
-                Err(SandboxError::Protocol { doing: format!("watch the processes of host {}", self.host), problem })
-            }
+            Err(ReceiveError::Closed) => Err(SandboxError::HostLost {
+                host: self.host.clone(),
+                doing: "watch its processes".into(),
+            }),
+            Err(ReceiveError::Broken(problem)) => Err(SandboxError::Protocol {
+                doing: format!("watch the processes of host {}", self.host),
+                problem,
+            }),
         }
     }
 
@@ -305,13 +384,18 @@ impl Exits {
             if let Some(exit) = self.try_next()? {
                 return Ok(Some(exit));
             }
-            let left_ms = deadline.saturating_duration_since(Instant::now()).as_millis();
+            let left_ms = deadline
+                .saturating_duration_since(Instant::now())
+                .as_millis();
             if left_ms == 0 {
                 return Ok(None);
             }
             let mut ready = [PollFd::new(self.channel.as_fd(), PollFlags::POLLIN)];
             // A failed or interrupted poll only means looking again.
-            let _ = poll(&mut ready, PollTimeout::try_from(left_ms).unwrap_or(PollTimeout::MAX));
+            let _ = poll(
+                &mut ready,
+                PollTimeout::try_from(left_ms).unwrap_or(PollTimeout::MAX),
+            );
         }
     }
 }
@@ -324,17 +408,24 @@ impl AsFd for Exits {
 
 /// Starts the init of a host in namespaces of its own.
 fn start_init(name: &str, sockets: [&OwnedFd; 2]) -> Result<Spawned, SandboxError> {
-    let null = fs::File::open("/dev/null").map_err(|e| Failure::io(Step::Other, "open /dev/null", &e))?;
+    let null =
+        fs::File::open("/dev/null").map_err(|e| Failure::io(Step::Other, "open /dev/null", &e))?;
     let (stdout, stderr) = (std::io::stdout(), std::io::stderr());
     let stdio = [null.as_fd(), stdout.as_fd(), stderr.as_fd()];
     // The name is for people who look at `ps`.
     let argv = [SELF_NAME, HOST_INIT, name];
     let spawn = Spawn {
         program: SELF.to_owned(),
-        argv: argv.iter().map(|arg| c_string(arg.as_ref())).collect::<Result<_, _>>()?,
+        argv: argv
+            .iter()
+            .map(|arg| c_string(arg.as_ref()))
+            .collect::<Result<_, _>>()?,
         env: c_environment([])?,
         cwd: Some(c"/".to_owned()),
-        fds: stdio.into_iter().chain(sockets.into_iter().map(AsFd::as_fd)).collect(),
+        fds: stdio
+            .into_iter()
+            .chain(sockets.into_iter().map(AsFd::as_fd))
+            .collect(),
         namespaces: CloneFlags::CLONE_NEWPID
             | CloneFlags::CLONE_NEWNS
             | CloneFlags::CLONE_NEWNET
@@ -356,7 +447,9 @@ fn check_name(name: &str) -> Result<(), SandboxError> {
     if name.is_empty() || name.len() > LONGEST_NAME || !name.chars().all(plain) || taken {
         return Err(SandboxError::Invalid {
             what: "host name".into(),
-            expected: "1 to 15 lower-case letters, digits and dashes (and neither lo nor fencepost)".into(),
+            expected:
+                "1 to 15 lower-case letters, digits and dashes (and neither lo nor fencepost)"
+                    .into(),
             found: format!("{name:?}"),
         });
     }

@@ -32,7 +32,9 @@ use super::{HOST_INIT, mounts, network, syscalls};
 pub(super) fn main() -> ExitCode {
     let sockets = (syscalls::adopt(FIRST_FD), syscalls::adopt(FIRST_FD + 1));
     let (1, (Ok(control), Ok(events))) = (std::process::id(), sockets) else {
-        eprintln!("fencepost {HOST_INIT} is a part of `fencepost run`; it cannot be started by hand");
+        eprintln!(
+            "fencepost {HOST_INIT} is a part of `fencepost run`; it cannot be started by hand"
+        );
         return ExitCode::from(2);
     };
     let _ = prctl::set_name(c"fencepost-host");
@@ -70,7 +72,11 @@ impl HostInit {
     /// Serves requests until the controller closes the socket.
     fn serve(mut self, signals: &SignalFd) -> Result<(), Failure> {
         loop {
-            let events = if self.backlog.is_empty() { PollFlags::empty() } else { PollFlags::POLLOUT };
+            let events = if self.backlog.is_empty() {
+                PollFlags::empty()
+            } else {
+                PollFlags::POLLOUT
+            };
             let mut ready = [
                 PollFd::new(signals.as_fd(), PollFlags::POLLIN),
                 PollFd::new(self.control.as_fd(), PollFlags::POLLIN),
@@ -78,7 +84,9 @@ impl HostInit {
             ];
             match poll(&mut ready, PollTimeout::NONE) {
                 Ok(_) | Err(Errno::EINTR) => {}
-                Err(errno) => return Err(Failure::new(Step::Other, "poll in a host's init", errno)),
+                Err(errno) => {
+                    return Err(Failure::new(Step::Other, "poll in a host's init", errno));
+                }
             }
             let asked = ready[1].any() == Some(true);
             while next_signal(signals).is_some() {}
@@ -89,18 +97,31 @@ impl HostInit {
             if !asked {
                 continue;
             }
-            let packet = match self.control.receive::<Numbered<Request>>(MsgFlags::MSG_DONTWAIT) {
+            let packet = match self
+                .control
+                .receive::<Numbered<Request>>(MsgFlags::MSG_DONTWAIT)
+            {
                 Ok(packet) => packet,
                 Err(ReceiveError::Timeout) => continue,
                 Err(ReceiveError::Closed) => return Ok(()),
                 Err(ReceiveError::Broken(problem)) => {
-                    return Err(Failure::new(Step::Other, format!("understand the controller: {problem}"), Errno::EPROTO));
+                    return Err(Failure::new(
+                        Step::Other,
+                        format!("understand the controller: {problem}"),
+                        Errno::EPROTO,
+                    ));
                 }
             };
             let seq = packet.message.seq;
-            let (body, pid) = self.handle(packet).unwrap_or_else(|failure| (Reply::Failed(failure), None));
+            let (body, pid) = self
+                .handle(packet)
+                .unwrap_or_else(|failure| (Reply::Failed(failure), None));
             self.flush()?;
-            if self.control.send(&Numbered { seq, body }, &[], pid, MsgFlags::empty()).is_err() {
+            if self
+                .control
+                .send(&Numbered { seq, body }, &[], pid, MsgFlags::empty())
+                .is_err()
+            {
                 return Ok(());
             }
         }
@@ -108,9 +129,14 @@ impl HostInit {
 
     fn handle(&mut self, packet: Packet<Numbered<Request>>) -> Result<Answer, Failure> {
         match packet.message.body {
-            Request::Configure { hostname, address, neighbours } => {
+            Request::Configure {
+                hostname,
+                address,
+                neighbours,
+            } => {
                 mounts::fresh_proc()?;
-                sethostname(&hostname).map_err(|e| Failure::new(Step::Other, "set the host's name", e))?;
+                sethostname(&hostname)
+                    .map_err(|e| Failure::new(Step::Other, "set the host's name", e))?;
                 network::configure_host(address, &neighbours)?;
                 self.cgroup_procs = packet.fds.into_iter().next();
                 Ok((Reply::Done, None))
@@ -118,10 +144,21 @@ impl HostInit {
             Request::Spawn { id, argv, env, cwd } => {
                 let pid = self.spawn(&argv, env, cwd, &packet.fds)?;
                 self.processes.insert(pid, id);
-                Ok((Reply::Started { host_pid: pid.as_raw() }, Some(pid.as_raw())))
+                Ok((
+                    Reply::Started {
+                        host_pid: pid.as_raw(),
+                    },
+                    Some(pid.as_raw()),
+                ))
             }
             Request::SignalAll { signo } => {
-                let all = |e| Failure::new(Step::Other, format!("send signal {signo} to all processes"), e);
+                let all = |e| {
+                    Failure::new(
+                        Step::Other,
+                        format!("send signal {signo} to all processes"),
+                        e,
+                    )
+                };
                 signal_all(Signal::try_from(signo).map_err(all)?).map_err(all)?;
                 Ok((Reply::Done, None))
             }
@@ -144,13 +181,23 @@ impl HostInit {
         cwd: Option<PathBuf>,
         stdio: &[OwnedFd],
     ) -> Result<Pid, Failure> {
-        let program = argv.first().ok_or_else(|| Failure::new(Step::Exec, "execute nothing", Errno::EINVAL))?;
-        let path = env.iter().find(|(name, _)| name == "PATH").map_or(OsStr::new(""), |(_, value)| value);
+        let program = argv
+            .first()
+            .ok_or_else(|| Failure::new(Step::Exec, "execute nothing", Errno::EINVAL))?;
+        let path = env
+            .iter()
+            .find(|(name, _)| name == "PATH")
+            .map_or(OsStr::new(""), |(_, value)| value);
         let spawn = Spawn {
             program: c_string(find_program(program, path)?.as_os_str())?,
-            argv: argv.iter().map(|arg| c_string(arg)).collect::<Result<_, _>>()?,
+            argv: argv
+                .iter()
+                .map(|arg| c_string(arg))
+                .collect::<Result<_, _>>()?,
             env: c_environment(env)?,
-            cwd: Some(c_string(cwd.as_deref().unwrap_or(Path::new("/")).as_os_str())?),
+            cwd: Some(c_string(
+                cwd.as_deref().unwrap_or(Path::new("/")).as_os_str(),
+            )?),
             fds: stdio.iter().map(AsFd::as_fd).collect(),
             namespaces: CloneFlags::empty(),
             cgroup_procs: self.cgroup_procs.as_ref().map(AsFd::as_fd),
@@ -161,7 +208,12 @@ impl HostInit {
     /// Queues the end of a process that the controller asked for. Orphans that ended up here are nobody's.
     fn note_end(&mut self, pid: Pid, end: End) {
         if let Some(id) = self.processes.remove(&pid) {
-            self.backlog.push_back(Exited { id, host_pid: pid.as_raw(), end, at_ns: now_ns() });
+            self.backlog.push_back(Exited {
+                id,
+                host_pid: pid.as_raw(),
+                end,
+                at_ns: now_ns(),
+            });
         }
     }
 
@@ -171,7 +223,13 @@ impl HostInit {
             match self.events.send(exited, &[], None, MsgFlags::MSG_DONTWAIT) {
                 Ok(()) => drop(self.backlog.pop_front()),
                 Err(Errno::EAGAIN) => break,
-                Err(errno) => return Err(Failure::new(Step::Other, "report the end of a process", errno)),
+                Err(errno) => {
+                    return Err(Failure::new(
+                        Step::Other,
+                        "report the end of a process",
+                        errno,
+                    ));
+                }
             }
         }
         Ok(())
@@ -193,5 +251,11 @@ fn find_program(program: &OsStr, path: &OsStr) -> Result<PathBuf, Failure> {
     std::env::split_paths(path)
         .map(|directory| directory.join(program))
         .find(|candidate| candidate.is_file() && access(candidate, AccessFlags::X_OK).is_ok())
-        .ok_or_else(|| Failure::new(Step::Exec, format!("find {program:?} in PATH={path:?}"), Errno::ENOENT))
+        .ok_or_else(|| {
+            Failure::new(
+                Step::Exec,
+                format!("find {program:?} in PATH={path:?}"),
+                Errno::ENOENT,
+            )
+        })
 }

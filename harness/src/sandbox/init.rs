@@ -71,7 +71,12 @@ impl Orders {
             SANDBOX_INIT.into(),
             self.cgroup_name.clone(),
             self.scratch.clone().into(),
-            if self.cover_run { "cover-run" } else { "keep-run" }.into(),
+            if self.cover_run {
+                "cover-run"
+            } else {
+                "keep-run"
+            }
+            .into(),
             self.inherited.to_string().into(),
         ];
         args.extend(self.controller.iter().cloned());
@@ -94,7 +99,9 @@ impl Orders {
 /// The subcommand `sandbox-init`.
 pub(super) fn main(args: Vec<OsString>) -> ExitCode {
     let Some(init) = Orders::from_args(args).and_then(Init::adopt) else {
-        eprintln!("fencepost {SANDBOX_INIT} is a part of `fencepost run`; it cannot be started by hand");
+        eprintln!(
+            "fencepost {SANDBOX_INIT} is a part of `fencepost run`; it cannot be started by hand"
+        );
         return ExitCode::from(2);
     };
     init.run()
@@ -116,18 +123,32 @@ impl Init {
         }
         let mut numbers = FIRST_FD..;
         let mut next = || syscalls::adopt(numbers.next()?).ok();
-        let inherited = (0..orders.inherited).map(|_| next()).collect::<Option<_>>()?;
-        Some(Self { orders, inherited, liveness: next()?, reports: next()?.into() })
+        let inherited = (0..orders.inherited)
+            .map(|_| next())
+            .collect::<Option<_>>()?;
+        Some(Self {
+            orders,
+            inherited,
+            liveness: next()?,
+            reports: next()?.into(),
+        })
     }
 
     fn run(mut self) -> ExitCode {
         let _ = prctl::set_name(c"fencepost-init");
         // The cgroup is first, while /proc still shows the launcher's processes.
         let name = self.orders.cgroup_name.to_str().unwrap_or_default();
-        let cgroup = if name.is_empty() { Err("not asked for".to_owned()) } else { RunCgroup::create(name) };
+        let cgroup = if name.is_empty() {
+            Err("not asked for".to_owned())
+        } else {
+            RunCgroup::create(name)
+        };
         let inside = Inside {
             scratch: self.orders.scratch.clone(),
-            cgroup: cgroup.as_ref().map(|run| run.path().to_path_buf()).map_err(Clone::clone),
+            cgroup: cgroup
+                .as_ref()
+                .map(|run| run.path().to_path_buf())
+                .map_err(Clone::clone),
         };
         let end = self.supervise(&inside);
         // From here on this process is alone; nothing below may fail it.
@@ -146,7 +167,13 @@ impl Init {
 
     /// Builds the sandbox, runs the controller, and returns when it has ended or the launcher is gone.
     fn supervise(&mut self, inside: &Inside) -> Result<End, Failure> {
-        let signals = signal_fd(&[Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT])?;
+        let signals = signal_fd(&[
+            Signal::SIGCHLD,
+            Signal::SIGTERM,
+            Signal::SIGINT,
+            Signal::SIGHUP,
+            Signal::SIGQUIT,
+        ])?;
         mounts::make_private()?;
         mounts::fresh_proc()?;
         mounts::cover(&self.orders.scratch, 0o1777)?;
@@ -155,7 +182,9 @@ impl Init {
         }
         let controller = self.start_controller(inside)?;
         self.inherited.clear();
-        self.report(&Report::Ready { cgroup: inside.cgroup.clone() });
+        self.report(&Report::Ready {
+            cgroup: inside.cgroup.clone(),
+        });
         loop {
             let mut ready = [
                 PollFd::new(signals.as_fd(), PollFlags::POLLIN),
@@ -163,7 +192,9 @@ impl Init {
             ];
             match poll(&mut ready, PollTimeout::NONE) {
                 Ok(_) | Err(Errno::EINTR) => {}
-                Err(errno) => return Err(Failure::new(Step::Other, "poll in the sandbox init", errno)),
+                Err(errno) => {
+                    return Err(Failure::new(Step::Other, "poll in the sandbox init", errno));
+                }
             }
             // POLLHUP: the launcher, the only holder of the write end, is gone or has let go.
             if ready[1].any() == Some(true) {
@@ -176,12 +207,22 @@ impl Init {
     }
 
     fn start_controller(&self, inside: &Inside) -> Result<Pid, Failure> {
-        let text = serde_json::to_string(inside)
-            .map_err(|e| Failure::io(Step::Other, "describe the sandbox to the controller", &e.into()))?;
+        let text = serde_json::to_string(inside).map_err(|e| {
+            Failure::io(
+                Step::Other,
+                "describe the sandbox to the controller",
+                &e.into(),
+            )
+        })?;
         let env = std::env::vars_os()
             .filter(|(name, _)| name != inside::VARIABLE)
-            .chain([(inside::VARIABLE.into(), OsString::from_vec(text.into_bytes()))]);
-        let argv = [SELF_NAME.into()].into_iter().chain(self.orders.controller.iter().cloned());
+            .chain([(
+                inside::VARIABLE.into(),
+                OsString::from_vec(text.into_bytes()),
+            )]);
+        let argv = [SELF_NAME.into()]
+            .into_iter()
+            .chain(self.orders.controller.iter().cloned());
         let (stdin, stdout, stderr) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
         let stdio: [BorrowedFd<'_>; 3] = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()];
         let spawn = Spawn {
@@ -189,7 +230,10 @@ impl Init {
             argv: argv.map(|arg| c_string(&arg)).collect::<Result<_, _>>()?,
             env: c_environment(env)?,
             cwd: None,
-            fds: stdio.into_iter().chain(self.inherited.iter().map(AsFd::as_fd)).collect(),
+            fds: stdio
+                .into_iter()
+                .chain(self.inherited.iter().map(AsFd::as_fd))
+                .collect(),
             namespaces: CloneFlags::empty(),
             cgroup_procs: None,
         };

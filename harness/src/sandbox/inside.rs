@@ -21,10 +21,12 @@ pub struct Inside {
 impl Inside {
     /// Reads it. Only the controller can: outside of a sandbox it is an error.
     pub fn read() -> Result<Self, SandboxError> {
-        let invalid = |found: String| SandboxError::Invalid {
+        let invalid = |found: String| {
+            SandboxError::Invalid {
             what: format!("environment variable {VARIABLE}"),
             expected: "what the sandbox init sets; the controller is started by `fencepost run`, not by hand".into(),
             found,
+        }
         };
         let text = std::env::var(VARIABLE).map_err(|e| invalid(e.to_string()))?;
         serde_json::from_str(&text).map_err(|e| invalid(format!("{text:?} ({e})")))

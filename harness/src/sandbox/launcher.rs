@@ -6,7 +6,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -77,8 +77,16 @@ impl Sandbox {
         static STARTED: AtomicU32 = AtomicU32::new(0);
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let mut needed = spec.needed_paths;
-        needed.extend(std::env::current_exe().into_iter().chain(std::env::current_dir()));
-        let cgroup_name = if spec.cgroup { cgroup::run_name(number).unwrap_or_default() } else { String::new() };
+        needed.extend(
+            std::env::current_exe()
+                .into_iter()
+                .chain(std::env::current_dir()),
+        );
+        let cgroup_name = if spec.cgroup {
+            cgroup::run_name(number).unwrap_or_default()
+        } else {
+            String::new()
+        };
         let orders = Orders {
             cgroup_name: cgroup_name.clone().into(),
             scratch: scratch::choose(&needed)?,
@@ -86,7 +94,8 @@ impl Sandbox {
             inherited: spec.inherit.len(),
             controller: spec.controller_argv,
         };
-        let pipe = || pipe2(OFlag::O_CLOEXEC).map_err(|e| Failure::new(Step::Other, "create a pipe", e));
+        let pipe =
+            || pipe2(OFlag::O_CLOEXEC).map_err(|e| Failure::new(Step::Other, "create a pipe", e));
         let (liveness_reader, liveness_writer) = pipe()?;
         let (reports_reader, reports_writer) = pipe()?;
         let mut fds = spec.inherit;
@@ -96,7 +105,10 @@ impl Sandbox {
         let mut sandbox = Self {
             init,
             liveness: Mutex::new(Some(liveness_writer)),
-            reports: Mutex::new(Reports { lines: BufReader::new(reports_reader.into()), end: None }),
+            reports: Mutex::new(Reports {
+                lines: BufReader::new(reports_reader.into()),
+                end: None,
+            }),
             cgroup: Err("the sandbox did not start".into()),
             cgroup_name,
         };
@@ -114,7 +126,10 @@ impl Sandbox {
                 doing: "start the sandbox".into(),
                 problem: format!("the controller {end} before the sandbox was ready"),
             }),
-            None => Err(SandboxError::HostLost { host: "sandbox".into(), doing: "start the sandbox".into() }),
+            None => Err(SandboxError::HostLost {
+                host: "sandbox".into(),
+                doing: "start the sandbox".into(),
+            }),
         }
     }
 
@@ -136,7 +151,12 @@ impl Sandbox {
 
     /// Ends everything at once, unhealed, and returns when the init is gone. [`Self::wait`] still works.
     pub fn kill(&self) {
-        drop(self.liveness.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(
+            self.liveness
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take(),
+        );
         if !self.has_ended_within(PollTimeout::from(KILL_GRACE_MS)) {
             let _ = syscalls::pidfd_send_signal(self.init.pidfd.as_fd(), Signal::SIGKILL);
             self.has_ended_within(PollTimeout::NONE);
@@ -152,7 +172,9 @@ impl Sandbox {
         let end = loop {
             match reports.next() {
                 Some(Report::Ended(End::Exited(code))) => break ControllerEnd::Exited(code),
-                Some(Report::Ended(End::Signalled(signo))) => break ControllerEnd::Signalled(signo),
+                Some(Report::Ended(End::Signalled(signo))) => {
+                    break ControllerEnd::Signalled(signo);
+                }
                 Some(Report::Ready { .. } | Report::Failed(_)) => {}
                 None => break ControllerEnd::SandboxKilled,
             }
@@ -175,6 +197,13 @@ impl Sandbox {
                 other => return other.is_ok_and(|n| n > 0),
             }
         }
+    }
+}
+
+/// Readable once the sandbox has ended: then [`Sandbox::wait`] returns at once. For poll loops.
+impl AsFd for Sandbox {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.init.pidfd.as_fd()
     }
 }
 
@@ -203,7 +232,8 @@ fn can_cover_run(needed: &[PathBuf]) -> bool {
 /// Starts the init: as root without a user namespace if that is allowed (a container's root may lack the
 /// capability), else in a user namespace in which this user is root.
 fn start_init(orders: &Orders, fds: &[OwnedFd]) -> Result<Spawned, SandboxError> {
-    let null = File::open("/dev/null").map_err(|e| Failure::io(Step::Other, "open /dev/null", &e))?;
+    let null =
+        File::open("/dev/null").map_err(|e| Failure::io(Step::Other, "open /dev/null", &e))?;
     let (stdout, stderr) = (std::io::stdout(), std::io::stderr());
     let argv = [SELF_NAME.into()].into_iter().chain(orders.to_args());
     let mut spawn = Spawn {
@@ -211,7 +241,10 @@ fn start_init(orders: &Orders, fds: &[OwnedFd]) -> Result<Spawned, SandboxError>
         argv: argv.map(|arg| c_string(&arg)).collect::<Result<_, _>>()?,
         env: c_environment(std::env::vars_os())?,
         cwd: None,
-        fds: [null.as_fd(), stdout.as_fd(), stderr.as_fd()].into_iter().chain(fds.iter().map(AsFd::as_fd)).collect(),
+        fds: [null.as_fd(), stdout.as_fd(), stderr.as_fd()]
+            .into_iter()
+            .chain(fds.iter().map(AsFd::as_fd))
+            .collect(),
         namespaces: CloneFlags::CLONE_NEWPID
             | CloneFlags::CLONE_NEWNS
             | CloneFlags::CLONE_NEWNET
@@ -234,7 +267,9 @@ impl std::fmt::Display for ControllerEnd {
         match *self {
             Self::Exited(code) => End::Exited(code).fmt(f),
             Self::Signalled(signo) => End::Signalled(signo).fmt(f),
-            Self::SandboxKilled => f.write_str("was killed together with its sandbox, from outside"),
+            Self::SandboxKilled => {
+                f.write_str("was killed together with its sandbox, from outside")
+            }
         }
     }
 }

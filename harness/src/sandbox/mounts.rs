@@ -8,8 +8,14 @@ use super::error::{Failure, Step};
 
 /// Cuts this mount namespace off from the one that it was copied from.
 pub(super) fn make_private() -> Result<(), Failure> {
-    mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)
-        .map_err(|e| Failure::new(Step::Mount, "make the sandbox's mounts private", e))
+    mount(
+        None::<&str>,
+        "/",
+        None::<&str>,
+        MsFlags::MS_REC | MsFlags::MS_PRIVATE,
+        None::<&str>,
+    )
+    .map_err(|e| Failure::new(Step::Mount, "make the sandbox's mounts private", e))
 }
 
 /// Mounts a /proc that shows this process's PID namespace.
@@ -23,6 +29,18 @@ pub(super) fn fresh_proc() -> Result<(), Failure> {
 pub(super) fn cover(directory: &Path, mode: u32) -> Result<(), Failure> {
     let options = format!("mode={mode:o}");
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-    mount(Some("fencepost"), directory, Some("tmpfs"), flags, Some(options.as_str()))
-        .map_err(|e| Failure::new(Step::Mount, format!("mount a tmpfs over {}", directory.display()), e))
+    mount(
+        Some("fencepost"),
+        directory,
+        Some("tmpfs"),
+        flags,
+        Some(options.as_str()),
+    )
+    .map_err(|e| {
+        Failure::new(
+            Step::Mount,
+            format!("mount a tmpfs over {}", directory.display()),
+            e,
+        )
+    })
 }

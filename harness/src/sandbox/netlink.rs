@@ -20,8 +20,10 @@ where
     let connect = |e: &std::io::Error| Failure::io(Step::Network, "open a netlink socket", e);
     std::thread::scope(|scope| {
         let worker = scope.spawn(|| {
-            let runtime =
-                tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| connect(&e))?;
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .map_err(|e| connect(&e))?;
             runtime.block_on(async {
                 let (connection, handle, _) = new_connection().map_err(|e| connect(&e))?;
                 let pump = tokio::spawn(connection);
@@ -30,7 +32,9 @@ where
                 result
             })
         });
-        worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        worker
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }
 

@@ -41,7 +41,12 @@ impl Network {
                 .append_info_data(InfoBridge::MulticastSnooping(false))
                 .build();
             let what = "make the bridge";
-            handle.link().add(bridge).execute().await.map_err(|e| netlink::failure(what, &e))?;
+            handle
+                .link()
+                .add(bridge)
+                .execute()
+                .await
+                .map_err(|e| netlink::failure(what, &e))?;
             let bridge_index = index(BRIDGE)?;
             add_address(&handle, bridge_index, CONTROLLER_ADDRESS).await?;
             Ok(Self { bridge_index })
@@ -51,7 +56,12 @@ impl Network {
 
     /// Makes the veth pair of a host: one end on the bridge under the host's name, the other in the network
     /// namespace of `init_pid`. The controller knows the host's hardware address from then on.
-    pub(super) fn attach(&self, name: &str, init_pid: i32, address: Ipv4Addr) -> Result<(), Failure> {
+    pub(super) fn attach(
+        &self,
+        name: &str,
+        init_pid: i32,
+        address: Ipv4Addr,
+    ) -> Result<(), Failure> {
         let pair = || {
             let inner = LinkMessageBuilder::<LinkUnspec>::new()
                 .name(HOST_INTERFACE)
@@ -66,11 +76,24 @@ impl Network {
         };
         let what = format!("connect host {name} to the bridge");
         netlink::run(async |handle: Handle| {
-            let mut made = handle.link().add(pair()).execute().await.map_err(|e| netlink::failure(&what, &e));
-            if made.as_ref().is_err_and(|failure| failure.errno == libc::EEXIST) {
+            let mut made = handle
+                .link()
+                .add(pair())
+                .execute()
+                .await
+                .map_err(|e| netlink::failure(&what, &e));
+            if made
+                .as_ref()
+                .is_err_and(|failure| failure.errno == libc::EEXIST)
+            {
                 // An earlier host of this name has ended, but the kernel destroys its namespace lazily.
                 let _ = handle.link().del(index(name)?).execute().await;
-                made = handle.link().add(pair()).execute().await.map_err(|e| netlink::failure(&what, &e));
+                made = handle
+                    .link()
+                    .add(pair())
+                    .execute()
+                    .await
+                    .map_err(|e| netlink::failure(&what, &e));
             }
             made?;
             add_neighbour(&handle, self.bridge_index, address).await
@@ -86,7 +109,11 @@ pub(super) fn configure_host(address: Ipv4Addr, neighbours: &[Ipv4Addr]) -> Resu
         let interface = index(HOST_INTERFACE)?;
         add_address(&handle, interface, address).await?;
         bring_up(&handle, HOST_INTERFACE).await?;
-        for &neighbour in neighbours.iter().chain([&CONTROLLER_ADDRESS]).filter(|&&n| n != address) {
+        for &neighbour in neighbours
+            .iter()
+            .chain([&CONTROLLER_ADDRESS])
+            .filter(|&&n| n != address)
+        {
             add_neighbour(&handle, interface, neighbour).await?;
         }
         Ok(())
@@ -95,22 +122,38 @@ pub(super) fn configure_host(address: Ipv4Addr, neighbours: &[Ipv4Addr]) -> Resu
 
 async fn bring_up(handle: &Handle, name: &str) -> Result<(), Failure> {
     let up = LinkUnspec::new_with_name(name).up().build();
-    handle.link().set(up).execute().await.map_err(|e| netlink::failure(format!("bring {name} up"), &e))
+    handle
+        .link()
+        .set(up)
+        .execute()
+        .await
+        .map_err(|e| netlink::failure(format!("bring {name} up"), &e))
 }
 
 async fn add_address(handle: &Handle, interface: u32, address: Ipv4Addr) -> Result<(), Failure> {
-    let request = handle.address().add(interface, IpAddr::V4(address), PREFIX_LEN);
-    request.execute().await.map_err(|e| netlink::failure(format!("add the address {address}"), &e))
+    let request = handle
+        .address()
+        .add(interface, IpAddr::V4(address), PREFIX_LEN);
+    request
+        .execute()
+        .await
+        .map_err(|e| netlink::failure(format!("add the address {address}"), &e))
 }
 
 async fn add_neighbour(handle: &Handle, interface: u32, address: Ipv4Addr) -> Result<(), Failure> {
     let request = handle.neighbours().add(interface, IpAddr::V4(address));
-    let request = request.link_layer_address(&hardware_address(address)).replace();
-    request.execute().await.map_err(|e| netlink::failure(format!("add the neighbour {address}"), &e))
+    let request = request
+        .link_layer_address(&hardware_address(address))
+        .replace();
+    request
+        .execute()
+        .await
+        .map_err(|e| netlink::failure(format!("add the neighbour {address}"), &e))
 }
 
 fn index(name: &str) -> Result<u32, Failure> {
-    syscalls::interface_index(name).map_err(|e| Failure::new(Step::Network, format!("find the interface {name}"), e))
+    syscalls::interface_index(name)
+        .map_err(|e| Failure::new(Step::Network, format!("find the interface {name}"), e))
 }
 
 /// Keeps router solicitations and duplicate address detection off an interface (`default`: of those made

@@ -15,20 +15,30 @@ pub(super) fn choose(needed: &[PathBuf]) -> Result<PathBuf, SandboxError> {
     let mut tried = Vec::new();
     for candidate in CANDIDATES.map(Path::new) {
         match candidate.canonicalize() {
-            Ok(path) if !path.is_dir() => tried.push(format!("{} is no directory", candidate.display())),
+            Ok(path) if !path.is_dir() => {
+                tried.push(format!("{} is no directory", candidate.display()))
+            }
             Ok(path) => match hidden_by(&path, needed) {
                 None => return Ok(path),
-                Some(needed) => tried.push(format!("{} would hide {}", candidate.display(), needed.display())),
+                Some(needed) => tried.push(format!(
+                    "{} would hide {}",
+                    candidate.display(),
+                    needed.display()
+                )),
             },
             Err(_) => tried.push(format!("{} does not exist", candidate.display())),
         }
     }
-    Err(SandboxError::NoScratch { tried: tried.join("; ") })
+    Err(SandboxError::NoScratch {
+        tried: tried.join("; "),
+    })
 }
 
 /// The first needed path that a mount over `directory` would hide.
 pub(super) fn hidden_by<'a>(directory: &Path, needed: &'a [PathBuf]) -> Option<&'a PathBuf> {
-    needed.iter().find(|path| resolve(path).starts_with(directory))
+    needed
+        .iter()
+        .find(|path| resolve(path).starts_with(directory))
 }
 
 /// Resolves symbolic links in as much of the path as exists yet.
@@ -51,9 +61,15 @@ mod tests {
 
     #[test]
     fn a_needed_path_is_hidden_by_its_ancestors_and_itself_only() {
-        let needed = [PathBuf::from("/srv/results/not-there-yet"), PathBuf::from("/dev/shm")];
+        let needed = [
+            PathBuf::from("/srv/results/not-there-yet"),
+            PathBuf::from("/dev/shm"),
+        ];
         assert_eq!(hidden_by(Path::new("/srv"), &needed), Some(&needed[0]));
-        assert_eq!(hidden_by(Path::new("/srv/results/not-there-yet"), &needed), Some(&needed[0]));
+        assert_eq!(
+            hidden_by(Path::new("/srv/results/not-there-yet"), &needed),
+            Some(&needed[0])
+        );
         assert_eq!(hidden_by(Path::new("/srv/res"), &needed), None);
         let shm = Path::new("/dev/shm").canonicalize().unwrap();
         assert_eq!(hidden_by(&shm, &needed), Some(&needed[1]));

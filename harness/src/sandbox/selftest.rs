@@ -17,7 +17,7 @@ use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::Signal;
 use nix::unistd::gethostname;
 
 use super::signals::{next_signal, signal_fd};
@@ -53,12 +53,12 @@ pub(super) fn main(args: Vec<OsString>) -> ExitCode {
 
 /// The launcher's part.
 fn launch(hosts: &str, hold_ms: &str) -> Outcome {
-    let polite: SigSet = [Signal::SIGINT, Signal::SIGTERM].into_iter().collect();
-    // Before any thread exists, so that all have them blocked and only the waiting thread takes them.
-    polite.thread_block()?;
+    let signals = signal_fd(&[Signal::SIGINT, Signal::SIGTERM])?;
     let started = Instant::now();
     let sandbox = Sandbox::start(SandboxSpec {
-        controller_argv: [SELFTEST, "controller", hosts, hold_ms].map(OsString::from).into(),
+        controller_argv: [SELFTEST, "controller", hosts, hold_ms]
+            .map(OsString::from)
+            .into(),
         cgroup: true,
         ..SandboxSpec::default()
     })?;
@@ -67,20 +67,21 @@ fn launch(hosts: &str, hold_ms: &str) -> Outcome {
         Ok(path) => println!("cgroup {}", path.display()),
         Err(reason) => println!("no cgroup: {reason}"),
     }
-    let end = std::thread::scope(|scope| {
-        let waiter = scope.spawn(|| {
-            let end = sandbox.wait();
-            // Wakes the loop below if it still waits; a directed signal cannot get lost, it stays pending.
-            let _ = nix::sys::signal::kill(nix::unistd::Pid::this(), Signal::SIGTERM);
-            end
-        });
-        while polite.wait().is_ok() && !waiter.is_finished() {
+    loop {
+        let mut ready = [
+            PollFd::new(signals.as_fd(), PollFlags::POLLIN),
+            PollFd::new(sandbox.as_fd(), PollFlags::POLLIN),
+        ];
+        poll(&mut ready, PollTimeout::NONE)?;
+        let ended = ready[1].any() == Some(true);
+        if next_signal(&signals).is_some() {
             sandbox.interrupt();
-            std::thread::sleep(Duration::from_millis(1));
         }
-        waiter.join()
-    });
-    let end = end.map_err(|_| "the waiting thread panicked")?;
+        if ended {
+            break;
+        }
+    }
+    let end = sandbox.wait();
     println!("controller {end}");
     Ok(match end {
         ControllerEnd::Exited(code) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
@@ -91,7 +92,8 @@ fn launch(hosts: &str, hold_ms: &str) -> Outcome {
 /// The controller's part.
 fn control(hosts: &str, hold_ms: &str) -> Outcome {
     let signals = signal_fd(&[Signal::SIGTERM])?;
-    let bench = checks::Bench::start(hosts.parse()?)?;
+    let hosts = hosts.parse().ok().filter(|hosts| (1..=250).contains(hosts));
+    let bench = checks::Bench::start(hosts.ok_or("HOSTS must be a number from 1 to 250")?)?;
     let passed = bench.run_all();
     println!("ready");
     let mut ready = [PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
@@ -100,7 +102,11 @@ fn control(hosts: &str, hold_ms: &str) -> Outcome {
         println!("healed");
         return Ok(ExitCode::from(INTERRUPTED));
     }
-    Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if passed {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 /// A server in a host: tells everyone who connects its host name and how many processes its /proc shows.
@@ -110,10 +116,19 @@ fn listen() -> Outcome {
     for connection in listener.incoming() {
         let processes = std::fs::read_dir("/proc")?
             .flatten()
-            .filter(|entry| entry.file_name().to_str().is_some_and(|name| name.parse::<u32>().is_ok()))
+            .filter(|entry| {
+                entry
+                    .file_name()
+                    .to_str()
+                    .is_some_and(|name| name.parse::<u32>().is_ok())
+            })
             .count();
         // The other side may have gone away; the next one has not.
-        let _ = writeln!(connection?, "{} {processes}", gethostname()?.to_string_lossy());
+        let _ = writeln!(
+            connection?,
+            "{} {processes}",
+            gethostname()?.to_string_lossy()
+        );
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -135,6 +150,8 @@ fn ask(address: SocketAddr) -> std::io::Result<String> {
 /// Leaves an orphan behind, as a daemon does.
 #[allow(clippy::zombie_processes)]
 fn daemonise() -> Outcome {
-    Command::new("/proc/self/exe").args([SELFTEST, "sleep"]).spawn()?;
+    Command::new("/proc/self/exe")
+        .args([SELFTEST, "sleep"])
+        .spawn()?;
     Ok(ExitCode::SUCCESS)
 }

@@ -38,7 +38,8 @@ impl fmt::Display for End {
 /// Blocks `signals` in this (only) thread and opens a descriptor that reads them, non-blocking.
 pub(super) fn signal_fd(signals: &[Signal]) -> Result<SignalFd, Failure> {
     let set: SigSet = signals.iter().copied().collect();
-    set.thread_block().map_err(|e| Failure::new(Step::Other, "block signals", e))?;
+    set.thread_block()
+        .map_err(|e| Failure::new(Step::Other, "block signals", e))?;
     SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
         .map_err(|e| Failure::new(Step::Other, "open a signalfd", e))
 }
@@ -52,7 +53,9 @@ pub(super) fn next_signal(signals: &SignalFd) -> Option<Signal> {
 /// Reaps one ended child. `block` waits for one; otherwise it returns `None` when none has ended.
 /// `Err(ECHILD)` means that there is no child at all.
 pub(super) fn reap(block: bool) -> Result<Option<(Pid, End)>, Errno> {
-    let Some((pid, status)) = super::syscalls::wait_any(block)? else { return Ok(None) };
+    let Some((pid, status)) = super::syscalls::wait_any(block)? else {
+        return Ok(None);
+    };
     let end = if libc::WIFEXITED(status) {
         End::Exited(libc::WEXITSTATUS(status))
     } else {

@@ -61,12 +61,19 @@ pub(super) struct Spawned {
 
 /// Makes a C string, with a plain error for the one thing that can be wrong.
 pub(super) fn c_string(text: &OsStr) -> Result<CString, Failure> {
-    CString::new(text.as_bytes())
-        .map_err(|_| Failure::new(Step::Exec, format!("pass {text:?}, which contains a NUL byte"), Errno::EINVAL))
+    CString::new(text.as_bytes()).map_err(|_| {
+        Failure::new(
+            Step::Exec,
+            format!("pass {text:?}, which contains a NUL byte"),
+            Errno::EINVAL,
+        )
+    })
 }
 
 /// `NAME=value` as C strings.
-pub(super) fn c_environment(env: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Vec<CString>, Failure> {
+pub(super) fn c_environment(
+    env: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<Vec<CString>, Failure> {
     env.into_iter()
         .map(|(mut name, value)| {
             name.push("=");
@@ -107,13 +114,22 @@ impl Spawn<'_> {
     /// Starts it and returns when the child has executed its program (or could not).
     pub(super) fn start(&self) -> Result<Spawned, Failure> {
         let maps_ids = self.namespaces.contains(CloneFlags::CLONE_NEWUSER);
-        let step = if self.namespaces.is_empty() { Step::Fork } else { Step::Namespaces };
-        let pipe = || pipe2(OFlag::O_CLOEXEC).map_err(|e| Failure::new(Step::Other, "create a pipe", e));
+        let step = if self.namespaces.is_empty() {
+            Step::Fork
+        } else {
+            Step::Namespaces
+        };
+        let pipe =
+            || pipe2(OFlag::O_CLOEXEC).map_err(|e| Failure::new(Step::Other, "create a pipe", e));
         let (status_reader, status_writer) = pipe()?;
         let go = if maps_ids { Some(pipe()?) } else { None };
         let fds: Vec<RawFd> = self.fds.iter().map(AsRawFd::as_raw_fd).collect();
         let pointers = |strings: &[CString]| -> Vec<*const libc::c_char> {
-            strings.iter().map(|s| s.as_ptr()).chain([ptr::null()]).collect()
+            strings
+                .iter()
+                .map(|s| s.as_ptr())
+                .chain([ptr::null()])
+                .collect()
         };
         let mut plan = ChildPlan {
             program: self.program.as_ptr(),
@@ -144,7 +160,10 @@ impl Spawn<'_> {
         let started = released.and_then(|()| self.await_exec(status_reader));
         if let Err(failure) = started {
             // Without its map or its program the child can only be ended; it has not run anything.
-            let _ = super::syscalls::pidfd_send_signal(child.pidfd.as_fd(), nix::sys::signal::Signal::SIGKILL);
+            let _ = super::syscalls::pidfd_send_signal(
+                child.pidfd.as_fd(),
+                nix::sys::signal::Signal::SIGKILL,
+            );
             let _ = waitpid(child.pid, None);
             return Err(failure);
         }
@@ -157,7 +176,9 @@ impl Spawn<'_> {
         File::from(status)
             .read_to_end(&mut report)
             .map_err(|e| Failure::io(Step::Other, "hear from the new process", &e))?;
-        let Ok(report) = <[u8; 8]>::try_from(report.as_slice()) else { return Ok(()) };
+        let Ok(report) = <[u8; 8]>::try_from(report.as_slice()) else {
+            return Ok(());
+        };
         let [a, b, c, d, e, f, g, h] = report;
         let stage = i32::from_ne_bytes([a, b, c, d]);
         let errno = Errno::from_raw(i32::from_ne_bytes([e, f, g, h]));
@@ -168,18 +189,28 @@ impl Spawn<'_> {
         } else if stage == Stage::Cgroup as i32 {
             (Step::Cgroup, "enter the cgroup for".to_owned())
         } else if stage == Stage::Directory as i32 {
-            (Step::Exec, format!("enter the working directory {:?} for", self.cwd))
+            (
+                Step::Exec,
+                format!("enter the working directory {:?} for", self.cwd),
+            )
         } else {
             (Step::Exec, "execute".to_owned())
         };
-        Err(Failure::new(step, format!("{what} {}", self.describe()), errno))
+        Err(Failure::new(
+            step,
+            format!("{what} {}", self.describe()),
+            errno,
+        ))
     }
 
     /// The program for messages; a re-executed stage by the subcommand that it runs.
     fn describe(&self) -> String {
         let text = |c: &CString| c.to_string_lossy().into_owned();
         if self.program.as_c_str() == SELF {
-            format!("fencepost {}", self.argv.get(1).map(text).unwrap_or_default())
+            format!(
+                "fencepost {}",
+                self.argv.get(1).map(text).unwrap_or_default()
+            )
         } else {
             text(&self.program)
         }
@@ -189,7 +220,11 @@ impl Spawn<'_> {
 /// clone3(2), with every signal blocked around it so that no handler of the parent runs in the child.
 fn clone3(namespaces: CloneFlags, plan: &mut ChildPlan<'_>) -> Result<Spawned, Errno> {
     let mut before = SigSet::empty();
-    pthread_sigmask(SigmaskHow::SIG_BLOCK, Some(&SigSet::all()), Some(&mut before))?;
+    pthread_sigmask(
+        SigmaskHow::SIG_BLOCK,
+        Some(&SigSet::all()),
+        Some(&mut before),
+    )?;
     let mut pidfd: RawFd = -1;
     // SAFETY: clone_args is plain old data, for which all zeroes is a valid value.
     let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
@@ -198,7 +233,13 @@ fn clone3(namespaces: CloneFlags, plan: &mut ChildPlan<'_>) -> Result<Spawned, E
     args.exit_signal = libc::SIGCHLD as u64;
     // SAFETY: no CLONE_VM, so the child works on a copy of this memory, on a copy of this stack. It runs
     // `child` only, which never returns and keeps to async-signal-safe calls.
-    let result = unsafe { libc::syscall(libc::SYS_clone3, ptr::from_mut(&mut args), size_of::<libc::clone_args>()) };
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_clone3,
+            ptr::from_mut(&mut args),
+            size_of::<libc::clone_args>(),
+        )
+    };
     if result == 0 {
         // SAFETY: this is the new process; the plan's pointers are to memory that the parent prepared.
         unsafe { child(plan) }
@@ -210,7 +251,10 @@ fn clone3(namespaces: CloneFlags, plan: &mut ChildPlan<'_>) -> Result<Spawned, E
     }
     // SAFETY: with CLONE_PIDFD a successful clone3 stores a descriptor that belongs to the caller.
     let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
-    Ok(Spawned { pid: Pid::from_raw(result as libc::pid_t), pidfd })
+    Ok(Spawned {
+        pid: Pid::from_raw(result as libc::pid_t),
+        pidfd,
+    })
 }
 
 /// The new process, from clone to exec.
@@ -278,7 +322,12 @@ unsafe fn place_descriptors(plan: &mut ChildPlan<'_>) {
         }
         // What the user's shell left open in fencepost is nobody's business in a sandbox.
         let rest = count as libc::c_uint;
-        libc::syscall(libc::SYS_close_range, rest, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC);
+        libc::syscall(
+            libc::SYS_close_range,
+            rest,
+            libc::c_uint::MAX,
+            libc::CLOSE_RANGE_CLOEXEC,
+        );
     }
 }
 
@@ -300,8 +349,13 @@ unsafe fn give_up(status: RawFd, stage: Stage, errno: i32) -> ! {
 fn map_ids(pid: Pid) -> Result<(), Failure> {
     let write = |file: &str, text: String| {
         let path = format!("/proc/{pid}/{file}");
-        std::fs::write(Path::new(&path), text)
-            .map_err(|e| Failure::io(Step::IdMap, format!("write {file} of the new user namespace"), &e))
+        std::fs::write(Path::new(&path), text).map_err(|e| {
+            Failure::io(
+                Step::IdMap,
+                format!("write {file} of the new user namespace"),
+                &e,
+            )
+        })
     };
     write("setgroups", "deny".into())?;
     write("uid_map", format!("0 {} 1", getuid()))?;

@@ -10,7 +10,10 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use super::super::{End, Host, HostSpec, Inside, Network, Process, ProcessSpec, SELFTEST, SandboxError, node_address};
+use super::super::{
+    End, Host, HostSpec, Inside, Network, Process, ProcessSpec, SELFTEST, SandboxError,
+    node_address,
+};
 use super::{PORT, ask};
 
 /// How long anything may take that should be immediate.
@@ -50,9 +53,20 @@ impl Bench {
         for (number, &address) in (1..).zip(&addresses) {
             let name = format!("n{number}");
             let cgroup = inside.cgroup.clone().ok();
-            hosts.push(Host::start(&network, HostSpec { name, address, neighbours: addresses.clone(), cgroup })?);
+            hosts.push(Host::start(
+                &network,
+                HostSpec {
+                    name,
+                    address,
+                    neighbours: addresses.clone(),
+                    cgroup,
+                },
+            )?);
         }
-        println!("{count} hosts {:.1} ms", started.elapsed().as_secs_f64() * 1e3);
+        println!(
+            "{count} hosts {:.1} ms",
+            started.elapsed().as_secs_f64() * 1e3
+        );
         let bench = Self { inside, hosts };
         for host in &bench.hosts {
             populate(host)?;
@@ -67,7 +81,10 @@ impl Bench {
         for (name, check) in CHECKS {
             let started = Instant::now();
             match check(self) {
-                Ok(()) => println!("ok {name} ({:.1} ms)", started.elapsed().as_secs_f64() * 1e3),
+                Ok(()) => println!(
+                    "ok {name} ({:.1} ms)",
+                    started.elapsed().as_secs_f64() * 1e3
+                ),
                 Err(error) => {
                     println!("FAILED {name}: {error}");
                     passed = false;
@@ -80,8 +97,12 @@ impl Bench {
 
 fn scratch(bench: &Bench) -> Checked {
     let path = &bench.inside.scratch;
-    ensure(fs::read_dir(path)?.next().is_none(), || format!("{} is not empty", path.display()))?;
-    drop(UnixListener::bind(path.join("n1-client-port-and-a-rather-long-name-for-a-unix-socket.sock"))?);
+    ensure(fs::read_dir(path)?.next().is_none(), || {
+        format!("{} is not empty", path.display())
+    })?;
+    drop(UnixListener::bind(path.join(
+        "n1-client-port-and-a-rather-long-name-for-a-unix-socket.sock",
+    ))?);
     Ok(())
 }
 
@@ -90,7 +111,9 @@ fn reach_each_other(bench: &Bench) -> Checked {
     for (host, other) in bench.hosts.iter().zip(next) {
         let answer = run(host, &["connect", &listener(other).to_string()])?;
         let expected = format!("{} ", other.name());
-        ensure(answer.starts_with(&expected), || format!("{} asked {} and got {answer:?}", host.name(), other.name()))?;
+        ensure(answer.starts_with(&expected), || {
+            format!("{} asked {} and got {answer:?}", host.name(), other.name())
+        })?;
     }
     Ok(())
 }
@@ -98,7 +121,9 @@ fn reach_each_other(bench: &Bench) -> Checked {
 fn controller_reaches(bench: &Bench) -> Checked {
     for host in &bench.hosts {
         let answer = ask(listener(host))?;
-        ensure(answer.starts_with(host.name()), || format!("{} answered {answer:?}", host.name()))?;
+        ensure(answer.starts_with(host.name()), || {
+            format!("{} answered {answer:?}", host.name())
+        })?;
     }
     Ok(())
 }
@@ -115,7 +140,9 @@ fn own_processes(bench: &Bench) -> Checked {
     for host in &bench.hosts {
         // Init, listener, orphan.
         let answer = ask(listener(host))?;
-        ensure(answer.trim_end().ends_with(" 3"), || format!("expected 3 processes, {} says {answer:?}", host.name()))?;
+        ensure(answer.trim_end().ends_with(" 3"), || {
+            format!("expected 3 processes, {} says {answer:?}", host.name())
+        })?;
     }
     Ok(())
 }
@@ -125,12 +152,20 @@ fn pids(bench: &Bench) -> Checked {
     for host in &bench.hosts {
         let process = start(host, &["sleep"])?.0;
         let tree = host.tree();
-        ensure(tree.contains(&process.pid) && tree.len() == 3, || format!("{process:?} is not in {tree:?}"))?;
-        ensure(!tree.contains(&host.init_pid()), || format!("{tree:?} contains the init"))?;
+        ensure(tree.contains(&process.pid) && tree.len() == 3, || {
+            format!("{process:?} is not in {tree:?}")
+        })?;
+        ensure(!tree.contains(&host.init_pid()), || {
+            format!("{tree:?} contains the init")
+        })?;
         let status = fs::read_to_string(format!("/proc/{}/status", process.pid))?;
         let expected = format!("NSpid:\t{}\t{}\n", process.pid, process.host_pid);
-        ensure(status.contains(&expected), || format!("expected {expected:?} in {status}"))?;
-        ensure(tree.iter().all(|&pid| seen.insert(pid)), || format!("two hosts claim one of {tree:?}"))?;
+        ensure(status.contains(&expected), || {
+            format!("expected {expected:?} in {status}")
+        })?;
+        ensure(tree.iter().all(|&pid| seen.insert(pid)), || {
+            format!("two hosts claim one of {tree:?}")
+        })?;
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(process.pid), Signal::SIGTERM)?;
         expect_end(host, process, End::Signalled(libc::SIGTERM))?;
     }
@@ -140,10 +175,20 @@ fn pids(bench: &Bench) -> Checked {
 fn failed_start(bench: &Bench) -> Checked {
     let host = &bench.hosts[0];
     let expect = |spec: ProcessSpec, errno: i32, word: &str| match host.spawn(spec) {
-        Err(SandboxError::System(failure)) if failure.errno == errno && failure.to_string().contains(word) => Ok(()),
-        other => Err(format!("expected errno {errno} and {word:?}, got {other:?}")),
+        Err(SandboxError::System(failure))
+            if failure.errno == errno && failure.to_string().contains(word) =>
+        {
+            Ok(())
+        }
+        other => Err(format!(
+            "expected errno {errno} and {word:?}, got {other:?}"
+        )),
     };
-    expect(spec(&["no-such-program"])?.0, libc::ENOENT, "no-such-program")?;
+    expect(
+        spec(&["no-such-program"])?.0,
+        libc::ENOENT,
+        "no-such-program",
+    )?;
     expect(spec(&["/proc/self/status"])?.0, libc::EACCES, "executable")?;
     let mut lost = spec(&["/proc/self/exe"])?.0;
     lost.cwd = Some("/no/such/folder".into());
@@ -153,11 +198,18 @@ fn failed_start(bench: &Bench) -> Checked {
 
 fn cgroup(bench: &Bench) -> Checked {
     for host in &bench.hosts {
-        let Some(path) = host.cgroup() else { return Ok(()) };
+        let Some(path) = host.cgroup() else {
+            return Ok(());
+        };
         let procs = fs::read_to_string(path.join("cgroup.procs"))?;
-        let members = procs.lines().map(str::parse).collect::<Result<BTreeSet<i32>, _>>()?;
+        let members = procs
+            .lines()
+            .map(str::parse)
+            .collect::<Result<BTreeSet<i32>, _>>()?;
         let tree = BTreeSet::from_iter(host.tree());
-        ensure(members == tree, || format!("{} holds {members:?}, the tree is {tree:?}", path.display()))?;
+        ensure(members == tree, || {
+            format!("{} holds {members:?}, the tree is {tree:?}", path.display())
+        })?;
     }
     Ok(())
 }
@@ -168,18 +220,29 @@ fn stop(bench: &Bench) -> Checked {
     let stopped = await_that(|| host.tree().into_iter().all(|pid| state(pid) == Some('T')));
     host.signal_all(Signal::SIGCONT)?;
     ensure(stopped, || "a process did not stop".into())?;
-    ensure(await_that(|| ask(listener(host)).is_ok()), || "the listener did not go on".into())
+    ensure(await_that(|| ask(listener(host)).is_ok()), || {
+        "the listener did not go on".into()
+    })
 }
 
 fn frozen(bench: &Bench) -> Checked {
     let host = &bench.hosts[0];
-    let Some(path) = host.cgroup() else { return Ok(()) };
+    let Some(path) = host.cgroup() else {
+        return Ok(());
+    };
     fs::write(path.join("cgroup.freeze"), "1")?;
-    let frozen = || fs::read_to_string(path.join("cgroup.events")).is_ok_and(|events| events.contains("frozen 1"));
+    let frozen = || {
+        fs::read_to_string(path.join("cgroup.events"))
+            .is_ok_and(|events| events.contains("frozen 1"))
+    };
     ensure(await_that(frozen), || "it never said frozen".into())?;
-    ensure(ask(listener(host)).is_err(), || "a frozen listener answered".into())?;
+    ensure(ask(listener(host)).is_err(), || {
+        "a frozen listener answered".into()
+    })?;
     host.kill_all()?;
-    ensure(host.tree().is_empty(), || format!("left after the kill: {:?}", host.tree()))?;
+    ensure(host.tree().is_empty(), || {
+        format!("left after the kill: {:?}", host.tree())
+    })?;
     fs::write(path.join("cgroup.freeze"), "0")?;
     drain(host)?;
     populate(host)
@@ -190,15 +253,28 @@ fn kill_and_restart(bench: &Bench) -> Checked {
         drain(host)?;
         let victim = start(host, &["sleep"])?.0;
         host.kill_all()?;
-        ensure(host.tree().is_empty(), || format!("left after the kill: {:?}", host.tree()))?;
+        ensure(host.tree().is_empty(), || {
+            format!("left after the kill: {:?}", host.tree())
+        })?;
         // The listener ended too, in either order.
-        let ends: Vec<_> = std::iter::from_fn(|| host.exits().next_within(Duration::from_millis(1)).transpose())
-            .collect::<Result<_, _>>()?;
-        let killed = ends.iter().find(|exit| exit.id == victim.id).map(|exit| exit.end);
-        ensure(killed == Some(End::Signalled(libc::SIGKILL)), || format!("{victim:?} is reported as {ends:?}"))?;
+        let ends: Vec<_> = std::iter::from_fn(|| {
+            host.exits()
+                .next_within(Duration::from_millis(1))
+                .transpose()
+        })
+        .collect::<Result<_, _>>()?;
+        let killed = ends
+            .iter()
+            .find(|exit| exit.id == victim.id)
+            .map(|exit| exit.end);
+        ensure(killed == Some(End::Signalled(libc::SIGKILL)), || {
+            format!("{victim:?} is reported as {ends:?}")
+        })?;
         populate(host)?;
         let answer = ask(listener(host))?;
-        ensure(answer.starts_with(host.name()), || format!("after the restart {} says {answer:?}", host.name()))?;
+        ensure(answer.starts_with(host.name()), || {
+            format!("after the restart {} says {answer:?}", host.name())
+        })?;
     }
     Ok(())
 }
@@ -208,9 +284,13 @@ fn populate(host: &Host) -> Checked {
     let (_, output) = start(host, &["listen"])?;
     let mut line = String::new();
     BufReader::new(output).read_line(&mut line)?;
-    ensure(line == "listening\n", || format!("the listener on {} said {line:?}", host.name()))?;
+    ensure(line == "listening\n", || {
+        format!("the listener on {} said {line:?}", host.name())
+    })?;
     run(host, &["daemonise"])?;
-    ensure(await_that(|| host.tree().len() == 2), || format!("expected a tree of 2, found {:?}", host.tree()))
+    ensure(await_that(|| host.tree().len() == 2), || {
+        format!("expected a tree of 2, found {:?}", host.tree())
+    })
 }
 
 /// Runs one of the self-test's parts in a host to its end and returns its output.
@@ -247,7 +327,9 @@ fn spec(argv: &[&str]) -> Result<(ProcessSpec, File), Box<dyn std::error::Error>
 fn expect_end(host: &Host, process: Process, expected: End) -> Checked {
     while let Some(exit) = host.exits().next_within(PATIENCE)? {
         if exit.id == process.id {
-            return ensure(exit.end == expected, || format!("{process:?} on {}: {}", host.name(), exit.end));
+            return ensure(exit.end == expected, || {
+                format!("{process:?} on {}: {}", host.name(), exit.end)
+            });
         }
     }
     Err(format!("the end of {process:?} on {} was not reported", host.name()).into())
@@ -264,7 +346,12 @@ fn listener(host: &Host) -> SocketAddr {
 
 /// State letter of a process, from /proc/PID/stat.
 fn state(pid: i32) -> Option<char> {
-    fs::read_to_string(format!("/proc/{pid}/stat")).ok()?.rsplit_once(") ")?.1.chars().next()
+    fs::read_to_string(format!("/proc/{pid}/stat"))
+        .ok()?
+        .rsplit_once(") ")?
+        .1
+        .chars()
+        .next()
 }
 
 fn await_that(condition: impl Fn() -> bool) -> bool {
@@ -279,5 +366,9 @@ fn await_that(condition: impl Fn() -> bool) -> bool {
 }
 
 fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Checked {
-    if holds { Ok(()) } else { Err(otherwise().into()) }
+    if holds {
+        Ok(())
+    } else {
+        Err(otherwise().into())
+    }
 }
