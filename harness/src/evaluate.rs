@@ -75,7 +75,10 @@ impl TrialVerdict {
     /// A metric of any check.
     #[must_use]
     pub fn metric(&self, name: &str) -> Option<Metric> {
-        self.reports.iter().find_map(|report| report.metrics.get(name)).copied()
+        self.reports
+            .iter()
+            .find_map(|report| report.metrics.get(name))
+            .copied()
     }
 
     /// A count, 0 where it was not measured.
@@ -127,7 +130,9 @@ pub fn trial(folder: &Path) -> Result<TrialVerdict, StoreError> {
         Err(error) => match &error.partial {
             Some(history) => {
                 let mut verdict = judge(&plan, history);
-                verdict.reasons.insert(0, format!("the history is damaged: {error}"));
+                verdict
+                    .reasons
+                    .insert(0, format!("the history is damaged: {error}"));
                 verdict.conclusion = Conclusion::Inconclusive;
                 verdict
             }
@@ -159,18 +164,33 @@ pub fn judge(plan: &TrialPlan, history: &History) -> TrialVerdict {
     verdict.reports = run_all(history);
     verdict.end = history.end.as_ref().map(|end| end.reason);
     let arm = &plan.arm;
-    verdict.findings = arm.expect.iter().map(|expectation| find(expectation, &verdict)).collect();
+    verdict.findings = arm
+        .expect
+        .iter()
+        .map(|expectation| find(expectation, &verdict))
+        .collect();
     let proven = proven_wrong(&arm.expect, &verdict);
     let mut unproven = unproven(plan, history, &verdict);
     unproven.extend(unknown(&arm.expect, &verdict));
-    let unmet = verdict.findings.iter().filter(|finding| !finding.met).map(describe);
+    let unmet = verdict
+        .findings
+        .iter()
+        .filter(|finding| !finding.met)
+        .map(describe);
     (verdict.conclusion, verdict.reasons) = if !proven.is_empty() {
         (Conclusion::Fail, proven)
     } else if !unproven.is_empty() {
         (Conclusion::Inconclusive, unproven)
     } else {
         let unmet: Vec<String> = unmet.collect();
-        (if unmet.is_empty() { Conclusion::Pass } else { Conclusion::Fail }, unmet)
+        (
+            if unmet.is_empty() {
+                Conclusion::Pass
+            } else {
+                Conclusion::Fail
+            },
+            unmet,
+        )
     };
     verdict
 }
@@ -178,11 +198,19 @@ pub fn judge(plan: &TrialPlan, history: &History) -> TrialVerdict {
 fn find(expectation: &Expectation, verdict: &TrialVerdict) -> Finding {
     let found = verdict.metric(&expectation.metric);
     let met = found.is_some_and(|found| expectation.holds(found.value()));
-    Finding { expected: expectation.to_string(), found, met }
+    Finding {
+        expected: expectation.to_string(),
+        found,
+        met,
+    }
 }
 
 fn describe(finding: &Finding) -> String {
-    let found = finding.found.map_or("nothing that measures it".to_owned(), |found| found.to_string());
+    let found = finding
+        .found
+        .map_or("nothing that measures it".to_owned(), |found| {
+            found.to_string()
+        });
     format!("expected {}, found {found}", finding.expected)
 }
 
@@ -191,18 +219,32 @@ fn proven_wrong(expect: &[Expectation], verdict: &TrialVerdict) -> Vec<String> {
     let mut wrong = Vec::new();
     for (expectation, finding) in expect.iter().zip(&verdict.findings) {
         // Counts only grow: what does not hold now and would not hold for any larger count is final.
-        let beyond = |found: Metric| !expectation.holds(found.value()) && !expectation.holds(found.value() + 1e15);
+        let beyond = |found: Metric| {
+            !expectation.holds(found.value()) && !expectation.holds(found.value() + 1e15)
+        };
         if finding.found.is_some_and(beyond) {
             wrong.push(describe(finding));
         }
     }
     for report in &verdict.reports {
-        let expected = expect.iter().any(|expectation| report.metrics.contains_key(&expectation.metric));
-        let inherent = report.class.is_none_or(|class| class == Class::InherentHazard);
+        let expected = expect
+            .iter()
+            .any(|expectation| report.metrics.contains_key(&expectation.metric));
+        let inherent = report
+            .class
+            .is_none_or(|class| class == Class::InherentHazard);
         if report.verdict == Verdict::Invalid && !expected && (!inherent || expect.is_empty()) {
-            let headline = report.witnesses.first().map_or("", |witness| witness.headline.as_str());
-            let class = report.class.map_or(String::new(), |class| format!(" ({class})"));
-            wrong.push(format!("check {} is invalid{class}: {headline}", report.check));
+            let headline = report
+                .witnesses
+                .first()
+                .map_or("", |witness| witness.headline.as_str());
+            let class = report
+                .class
+                .map_or(String::new(), |class| format!(" ({class})"));
+            wrong.push(format!(
+                "check {} is invalid{class}: {headline}",
+                report.check
+            ));
         }
     }
     wrong
@@ -213,31 +255,57 @@ fn unproven(plan: &TrialPlan, history: &History, verdict: &TrialVerdict) -> Vec<
     let mut reasons = Vec::new();
     match (verdict.end, &history.truncated) {
         (_, Some(truncation)) => {
-            reasons.push(format!("the history was cut short at line {}: {}", truncation.line, truncation.why));
+            reasons.push(format!(
+                "the history was cut short at line {}: {}",
+                truncation.line, truncation.why
+            ));
         }
         (None, None) => reasons.push("the recorder was killed before the run's end".to_owned()),
         (Some(EndReason::Interrupted), _) => reasons.push("the run was interrupted".to_owned()),
-        (Some(EndReason::Failed), _) => reasons.push("the run could not go on; see logs/controller.log".to_owned()),
+        (Some(EndReason::Failed), _) => {
+            reasons.push("the run could not go on; see logs/controller.log".to_owned())
+        }
         (Some(EndReason::Completed), _) => {}
     }
     if !plan.arm.faults.is_empty() && verdict.count("faults_proven") == 0 {
-        let (skipped, failed) = (verdict.count("faults_skipped"), verdict.count("faults_failed"));
-        reasons.push(format!("no fault is proven by its receipt ({skipped} skipped, {failed} failed)"));
+        let (skipped, failed) = (
+            verdict.count("faults_skipped"),
+            verdict.count("faults_failed"),
+        );
+        reasons.push(format!(
+            "no fault is proven by its receipt ({skipped} skipped, {failed} failed)"
+        ));
     }
-    let (terms, least) = (verdict.count("completed_terms"), plan.arm.workload.min_terms);
+    let (terms, least) = (
+        verdict.count("completed_terms"),
+        plan.arm.workload.min_terms,
+    );
     if terms < least {
-        reasons.push(format!("only {terms} terms were completed, the scenario needs {least} (workload.min_terms)"));
+        reasons.push(format!(
+            "only {terms} terms were completed, the scenario needs {least} (workload.min_terms)"
+        ));
     }
     reasons
 }
 
 /// Expectations that rest on a check which could not decide.
 fn unknown(expect: &[Expectation], verdict: &TrialVerdict) -> Vec<String> {
-    let concerns = |report: &&Report| expect.iter().any(|wanted| report.metrics.contains_key(&wanted.metric));
-    let undecided = verdict.reports.iter().filter(|report| report.verdict == Verdict::Unknown).filter(concerns);
+    let concerns = |report: &&Report| {
+        expect
+            .iter()
+            .any(|wanted| report.metrics.contains_key(&wanted.metric))
+    };
+    let undecided = verdict
+        .reports
+        .iter()
+        .filter(|report| report.verdict == Verdict::Unknown)
+        .filter(concerns);
     undecided
         .map(|report| {
-            let why = report.unknown_because.as_deref().unwrap_or("no reason was given");
+            let why = report
+                .unknown_because
+                .as_deref()
+                .unwrap_or("no reason was given");
             format!("check {} cannot decide: {why}", report.check)
         })
         .collect()
@@ -248,9 +316,18 @@ fn unknown(expect: &[Expectation], verdict: &TrialVerdict) -> Vec<String> {
 pub fn run(plan: &RunPlan, trials: Vec<TrialVerdict>) -> RunVerdict {
     let mut arms = Vec::new();
     for arm in &plan.scenario.arms {
-        let trials: Vec<_> = trials.iter().filter(|trial| trial.arm == arm.name).cloned().collect();
+        let trials: Vec<_> = trials
+            .iter()
+            .filter(|trial| trial.arm == arm.name)
+            .cloned()
+            .collect();
         let planned = plan.scenario.trials;
-        let count = |conclusion| trials.iter().filter(|trial| trial.conclusion == conclusion).count() as u32;
+        let count = |conclusion| {
+            trials
+                .iter()
+                .filter(|trial| trial.conclusion == conclusion)
+                .count() as u32
+        };
         let (passed, needed) = (count(Conclusion::Pass), arm.holds_in.needed(planned));
         // A trial that did not take place could still have passed.
         let open = count(Conclusion::Inconclusive) + planned.saturating_sub(trials.len() as u32);
@@ -259,7 +336,13 @@ pub fn run(plan: &RunPlan, trials: Vec<TrialVerdict>) -> RunVerdict {
             passed if passed + open >= needed => Conclusion::Inconclusive,
             _ => Conclusion::Fail,
         };
-        arms.push(ArmVerdict { arm: arm.name.clone(), conclusion, passed, needed, trials });
+        arms.push(ArmVerdict {
+            arm: arm.name.clone(),
+            conclusion,
+            passed,
+            needed,
+            trials,
+        });
     }
     let any = |conclusion| arms.iter().any(|arm| arm.conclusion == conclusion);
     let conclusion = match (any(Conclusion::Fail), any(Conclusion::Inconclusive)) {

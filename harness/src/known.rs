@@ -33,7 +33,11 @@ pub fn known() -> Known {
             .map(|spec| KnownLock {
                 name: spec.name.to_owned(),
                 backend: spec.backend.to_owned(),
-                disciplines: spec.disciplines.iter().map(|one| one.name().to_owned()).collect(),
+                disciplines: spec
+                    .disciplines
+                    .iter()
+                    .map(|one| one.name().to_owned())
+                    .collect(),
             })
             .collect(),
         resources: RESOURCES
@@ -47,7 +51,10 @@ pub fn known() -> Known {
             .collect(),
         workloads: WORKLOADS
             .iter()
-            .map(|spec| KnownWorkload { name: spec.name.to_owned(), needs_resource: spec.needs_resource })
+            .map(|spec| KnownWorkload {
+                name: spec.name.to_owned(),
+                needs_resource: spec.needs_resource,
+            })
             .collect(),
         faults: FAULTS
             .iter()
@@ -60,7 +67,10 @@ pub fn known() -> Known {
         metrics: CHECKS
             .iter()
             .flat_map(|check| check.metrics.iter().map(|metric| (check.name, metric.name)))
-            .map(|(check, name)| KnownMetric { name: name.to_owned(), check: check.to_owned() })
+            .map(|(check, name)| KnownMetric {
+                name: name.to_owned(),
+                check: check.to_owned(),
+            })
             .collect(),
     }
 }

@@ -60,9 +60,15 @@ pub enum StoreError {
 
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::PermissionDenied => "\n  choose another folder with --results DIR, or make this one writable",
-        io::ErrorKind::StorageFull => "\n  the disk is full: free some space, or choose another folder with --results DIR",
-        io::ErrorKind::ReadOnlyFilesystem => "\n  the file system is read-only: choose another folder with --results DIR",
+        io::ErrorKind::PermissionDenied => {
+            "\n  choose another folder with --results DIR, or make this one writable"
+        }
+        io::ErrorKind::StorageFull => {
+            "\n  the disk is full: free some space, or choose another folder with --results DIR"
+        }
+        io::ErrorKind::ReadOnlyFilesystem => {
+            "\n  the file system is read-only: choose another folder with --results DIR"
+        }
         _ => "",
     }
 }
@@ -72,14 +78,23 @@ fn hint(error: &io::Error) -> &'static str {
 /// # Errors
 /// When the folder cannot be created or written to.
 pub fn create_run(results: &Path, scenario: &str, seed: u64) -> Result<PathBuf, StoreError> {
-    fs::create_dir_all(results).map_err(|error| io_error("create the results folder", results, error))?;
-    let stamp = humantime::format_rfc3339_seconds(SystemTime::now()).to_string().replace([':', '-'], "");
+    fs::create_dir_all(results)
+        .map_err(|error| io_error("create the results folder", results, error))?;
+    let stamp = humantime::format_rfc3339_seconds(SystemTime::now())
+        .to_string()
+        .replace([':', '-'], "");
     let name = format!("{stamp}-{}-s{seed}", slug(scenario));
     for attempt in 1..=1000 {
-        let folder = results.join(if attempt == 1 { name.clone() } else { format!("{name}-{attempt}") });
+        let folder = results.join(if attempt == 1 {
+            name.clone()
+        } else {
+            format!("{name}-{attempt}")
+        });
         match fs::create_dir(&folder) {
             Ok(()) => {
-                let folder = folder.canonicalize().map_err(|error| io_error("resolve", &folder, error))?;
+                let folder = folder
+                    .canonicalize()
+                    .map_err(|error| io_error("resolve", &folder, error))?;
                 point_latest(results, &folder);
                 return Ok(folder);
             }
@@ -87,15 +102,23 @@ pub fn create_run(results: &Path, scenario: &str, seed: u64) -> Result<PathBuf, 
             Err(error) => return Err(io_error("create", &folder, error)),
         }
     }
-    Err(io_error("create", &results.join(name), io::ErrorKind::AlreadyExists.into()))
+    Err(io_error(
+        "create",
+        &results.join(name),
+        io::ErrorKind::AlreadyExists.into(),
+    ))
 }
 
 /// A convenience that may fail: another run may be doing the same at this moment.
 fn point_latest(results: &Path, folder: &Path) {
-    let Some(name) = folder.file_name() else { return };
+    let Some(name) = folder.file_name() else {
+        return;
+    };
     let link = results.join("latest");
     let temporary = results.join(format!(".latest-{}", std::process::id()));
-    if std::os::unix::fs::symlink(name, &temporary).is_ok() && fs::rename(&temporary, &link).is_err() {
+    if std::os::unix::fs::symlink(name, &temporary).is_ok()
+        && fs::rename(&temporary, &link).is_err()
+    {
         let _ = fs::remove_file(&temporary);
     }
 }
@@ -129,7 +152,9 @@ pub fn write_json(path: &Path, value: &impl Serialize) -> Result<(), StoreError>
     })?;
     let temporary = path.with_extension("tmp");
     let written = fs::File::create(&temporary).and_then(|mut file| file.write_all(&bytes));
-    written.and_then(|()| fs::rename(&temporary, path)).map_err(|error| io_error("write", path, error))
+    written
+        .and_then(|()| fs::rename(&temporary, path))
+        .map_err(|error| io_error("write", path, error))
 }
 
 /// The bytes that [`write_json`] writes.
@@ -146,13 +171,24 @@ pub fn to_json(value: &impl Serialize) -> serde_json::Result<Vec<u8>> {
 ///
 /// # Errors
 /// When it cannot be read or holds something else.
-pub fn read_json<T: DeserializeOwned>(path: &Path, expected: &'static str) -> Result<T, StoreError> {
+pub fn read_json<T: DeserializeOwned>(
+    path: &Path,
+    expected: &'static str,
+) -> Result<T, StoreError> {
     let bytes = fs::read(path).map_err(|error| io_error("read", path, error))?;
-    serde_json::from_slice(&bytes).map_err(|error| StoreError::Content { path: path.to_owned(), expected, error })
+    serde_json::from_slice(&bytes).map_err(|error| StoreError::Content {
+        path: path.to_owned(),
+        expected,
+        error,
+    })
 }
 
 fn io_error(what: &'static str, path: &Path, error: io::Error) -> StoreError {
-    StoreError::Io { what, path: path.to_owned(), error }
+    StoreError::Io {
+        what,
+        path: path.to_owned(),
+        error,
+    }
 }
 
 /// A name as a file name: lower case, words joined by hyphens.
@@ -167,7 +203,11 @@ pub fn slug(name: &str) -> String {
         }
     }
     let slug = slug.trim_matches(['-', '.']);
-    if slug.is_empty() { "unnamed".to_owned() } else { slug.to_owned() }
+    if slug.is_empty() {
+        "unnamed".to_owned()
+    } else {
+        slug.to_owned()
+    }
 }
 
 #[cfg(test)]
@@ -176,9 +216,12 @@ mod tests {
 
     #[test]
     fn slugs_are_safe_file_names() {
-        for (name, expected) in
-            [("no fault", "no-fault"), ("etcd 3.4.23", "etcd-3.4.23"), ("../..", "unnamed"), ("Ünï / x", "n-x")]
-        {
+        for (name, expected) in [
+            ("no fault", "no-fault"),
+            ("etcd 3.4.23", "etcd-3.4.23"),
+            ("../..", "unnamed"),
+            ("Ünï / x", "n-x"),
+        ] {
             assert_eq!(slug(name), expected, "{name}");
         }
     }
@@ -189,13 +232,19 @@ mod tests {
         let first = create_run(results.path(), "quickstart", 1).unwrap();
         let second = create_run(results.path(), "quickstart", 1).unwrap();
         assert_ne!(first, second);
-        assert_eq!(results.path().join("latest").canonicalize().unwrap(), second);
+        assert_eq!(
+            results.path().join("latest").canonicalize().unwrap(),
+            second
+        );
     }
 
     #[test]
     fn a_results_path_that_is_a_file_is_a_clear_error() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let error = create_run(file.path(), "x", 1).unwrap_err().to_string();
-        assert!(error.contains("cannot create the results folder"), "{error}");
+        assert!(
+            error.contains("cannot create the results folder"),
+            "{error}"
+        );
     }
 }

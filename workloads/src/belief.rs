@@ -24,7 +24,10 @@ impl Moment {
     /// Both clocks, read one after the other.
     #[must_use]
     pub fn now() -> Self {
-        Self { truth_ns: truth::now_ns(), own: Instant::now() }
+        Self {
+            truth_ns: truth::now_ns(),
+            own: Instant::now(),
+        }
     }
 }
 
@@ -50,7 +53,10 @@ impl Belief {
 
     /// A new lease was asked for at `sent` and granted for `ttl`: forgets what was known of an earlier one.
     pub fn granted(&self, sent: Moment, ttl: Duration) {
-        *self.lock() = State { renewed: Some((sent, ttl)), lost: None };
+        *self.lock() = State {
+            renewed: Some((sent, ttl)),
+            lost: None,
+        };
         self.changed.notify_waiters();
     }
 
@@ -125,7 +131,9 @@ impl Belief {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.state
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
@@ -140,7 +148,10 @@ mod tests {
         belief.lost("first");
         belief.lost("second");
         belief.renewed(Moment::now(), Duration::from_secs(2));
-        assert_eq!(belief.told_lost().map(|(_, why)| why).as_deref(), Some("first"));
+        assert_eq!(
+            belief.told_lost().map(|(_, why)| why).as_deref(),
+            Some("first")
+        );
         belief.granted(Moment::now(), Duration::from_secs(2));
         assert!(belief.told_lost().is_none());
     }

@@ -28,8 +28,13 @@ pub enum Discipline {
 
 impl Discipline {
     /// Every discipline.
-    pub const ALL: &[Discipline] =
-        &[Discipline::Ignore, Discipline::Session, Discipline::Deadline, Discipline::Token, Discipline::Txn];
+    pub const ALL: &[Discipline] = &[
+        Discipline::Ignore,
+        Discipline::Session,
+        Discipline::Deadline,
+        Discipline::Token,
+        Discipline::Txn,
+    ];
 
     /// Every name, in the order of [`Self::ALL`].
     pub const NAMES: &[&str] = &["ignore", "session", "deadline", "token", "txn"];
@@ -49,7 +54,10 @@ impl Discipline {
     /// The discipline of this name.
     #[must_use]
     pub fn find(name: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|discipline| discipline.name() == name)
+        Self::ALL
+            .iter()
+            .copied()
+            .find(|discipline| discipline.name() == name)
     }
 
     /// Whether the holder may act now, by what it believes.
@@ -63,8 +71,15 @@ impl Discipline {
         if let Some((_, why)) = belief.told_lost() {
             return Err(Reason::new("lease-lost", why));
         }
-        if self == Discipline::Deadline && belief.deadline().is_some_and(|deadline| deadline <= Instant::now()) {
-            return Err(Reason::new("lease-deadline", "the lease may be over by the holder's own clock"));
+        if self == Discipline::Deadline
+            && belief
+                .deadline()
+                .is_some_and(|deadline| deadline <= Instant::now())
+        {
+            return Err(Reason::new(
+                "lease-deadline",
+                "the lease may be over by the holder's own clock",
+            ));
         }
         Ok(())
     }
@@ -79,7 +94,10 @@ mod tests {
 
     #[test]
     fn names_are_those_of_the_values() {
-        let names: Vec<_> = Discipline::ALL.iter().map(|discipline| discipline.name()).collect();
+        let names: Vec<_> = Discipline::ALL
+            .iter()
+            .map(|discipline| discipline.name())
+            .collect();
         assert_eq!(names, Discipline::NAMES);
     }
 
@@ -87,12 +105,20 @@ mod tests {
     fn only_session_and_deadline_look() {
         let belief = Belief::new();
         belief.granted(Moment::now(), Duration::ZERO);
-        assert_eq!(Discipline::Deadline.permits(&belief).unwrap_err().code, "lease-deadline");
+        assert_eq!(
+            Discipline::Deadline.permits(&belief).unwrap_err().code,
+            "lease-deadline"
+        );
         assert!(Discipline::Session.permits(&belief).is_ok());
         belief.lost("told");
         for discipline in Discipline::ALL {
             let stops = matches!(discipline, Discipline::Session | Discipline::Deadline);
-            assert_eq!(discipline.permits(&belief).is_err(), stops, "{}", discipline.name());
+            assert_eq!(
+                discipline.permits(&belief).is_err(),
+                stops,
+                "{}",
+                discipline.name()
+            );
         }
     }
 }

@@ -46,12 +46,19 @@ pub struct Reason {
 impl Reason {
     /// A reason from its code and the words behind it.
     pub fn new(code: &'static str, text: impl Into<String>) -> Self {
-        Self { code, text: text.into() }
+        Self {
+            code,
+            text: text.into(),
+        }
     }
 }
 
 impl fmt::Display for Reason {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.text.is_empty() { out.write_str(self.code) } else { write!(out, "{}: {}", self.code, self.text) }
+        if self.text.is_empty() {
+            out.write_str(self.code)
+        } else {
+            write!(out, "{}: {}", self.code, self.text)
+        }
     }
 }

@@ -10,9 +10,18 @@ use checkers::history::Ns;
 /// Truth time now, in nanoseconds.
 #[must_use]
 pub fn now_ns() -> Ns {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     // SAFETY: the kernel writes one timespec to the pointer, which is valid for the call.
-    let result = unsafe { libc::syscall(libc::SYS_clock_gettime, libc::CLOCK_MONOTONIC, &raw mut time) };
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_clock_gettime,
+            libc::CLOCK_MONOTONIC,
+            &raw mut time,
+        )
+    };
     assert_eq!(result, 0, "CLOCK_MONOTONIC is always readable");
     #[allow(clippy::cast_sign_loss)]
     let ns = time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64;
@@ -27,8 +36,17 @@ mod tests {
     fn agrees_with_the_clock_of_the_standard_library() {
         let (own, truth) = (std::time::Instant::now(), now_ns());
         std::thread::sleep(std::time::Duration::from_millis(20));
-        let (own, truth) = (own.elapsed().as_nanos() as i128, i128::from(now_ns() - truth));
-        assert!(truth >= 20_000_000, "slept 20 ms, the truth clock moved {truth} ns");
-        assert!((own - truth).abs() < 1_000_000_000, "own clock {own} ns, truth clock {truth} ns");
+        let (own, truth) = (
+            own.elapsed().as_nanos() as i128,
+            i128::from(now_ns() - truth),
+        );
+        assert!(
+            truth >= 20_000_000,
+            "slept 20 ms, the truth clock moved {truth} ns"
+        );
+        assert!(
+            (own - truth).abs() < 1_000_000_000,
+            "own clock {own} ns, truth clock {truth} ns"
+        );
     }
 }

@@ -34,7 +34,11 @@ fn start_builtin(directory: &tempfile::TempDir, bug: Option<Bug>) -> SocketAddr 
     address
 }
 
-async fn clients(lock: &str, config: LockConfig, count: u32) -> Vec<(Box<dyn LockClient>, Arc<Belief>)> {
+async fn clients(
+    lock: &str,
+    config: LockConfig,
+    count: u32,
+) -> Vec<(Box<dyn LockClient>, Arc<Belief>)> {
     let connection = (find(lock).unwrap().connect)(config).await.unwrap();
     (0..count)
         .map(|id| {
@@ -61,7 +65,10 @@ async fn builtin_waits_for_the_holder_and_raises_the_token() {
     assert_eq!(token(&mut first).await, 1);
     let waiting = tokio::spawn(async move { token(&mut second).await });
     tokio::time::sleep(Duration::from_millis(700)).await;
-    assert!(!waiting.is_finished(), "kept alive for more than two TTLs, and still the second got it");
+    assert!(
+        !waiting.is_finished(),
+        "kept alive for more than two TTLs, and still the second got it"
+    );
     assert_eq!(first.release("l0").await, Reply::Ok(()));
     assert_eq!(waiting.await.unwrap(), 2);
 }
@@ -73,7 +80,9 @@ async fn builtin_tells_a_holder_whose_lease_ended_early() {
     let mut clients = clients("builtin", config(Some(address), PathBuf::new()), 1).await;
     let (mut client, belief) = clients.pop().unwrap();
     token(&mut client).await;
-    let (_, why) = tokio::time::timeout(Duration::from_secs(5), belief.until_told_lost()).await.unwrap();
+    let (_, why) = tokio::time::timeout(Duration::from_secs(5), belief.until_told_lost())
+        .await
+        .unwrap();
     assert_eq!(why, "the server does not know the lease");
 }
 
@@ -93,10 +102,16 @@ async fn builtin_keeps_its_tokens_over_a_restart_unless_told_to_forget() {
 
 #[tokio::test]
 async fn builtin_refuses_a_connection_to_nobody_as_definite() {
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nobody = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
     let mut clients = clients("builtin", config(Some(nobody), PathBuf::new()), 1).await;
     let reply = clients[0].0.acquire("l0").await;
-    assert!(matches!(&reply, Reply::Fail(reason) if reason.code == "disconnected"), "{reply:?}");
+    assert!(
+        matches!(&reply, Reply::Fail(reason) if reason.code == "disconnected"),
+        "{reply:?}"
+    );
 }
 
 #[tokio::test]
@@ -105,9 +120,12 @@ async fn memory_hands_the_lock_over_and_reports_accesses_in_order() {
     let socket = directory.path().join("memory.sock");
     let accesses = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&accesses);
-    let store =
-        MemoryServer::start(&socket, TokenPolicy::Enforce, Box::new(move |access| sink.lock().unwrap().push(access)))
-            .unwrap();
+    let store = MemoryServer::start(
+        &socket,
+        TokenPolicy::Enforce,
+        Box::new(move |access| sink.lock().unwrap().push(access)),
+    )
+    .unwrap();
     let mut clients = clients("memory", config(None, socket.clone()), 2).await;
     let (mut second, _) = clients.pop().unwrap();
     let (mut first, _) = clients.pop().unwrap();
@@ -125,12 +143,27 @@ async fn memory_hands_the_lock_over_and_reports_accesses_in_order() {
     })
     .await
     .unwrap();
-    let write = |op, token, elements: &'static [u64]| Write { key: "l0/0", op, elements, token, guard: None };
+    let write = |op, token, elements: &'static [u64]| Write {
+        key: "l0/0",
+        op,
+        elements,
+        token,
+        guard: None,
+    };
     assert_eq!(resource.write(write(1, Some(2), &[7])).await, Reply::Ok(1));
-    assert!(matches!(resource.write(write(2, Some(1), &[8])).await, Reply::Fail(reason) if reason.code == "stale-token"));
-    let Reply::Ok(read) = resource.read("l0/0", Some(3)).await else { panic!("no read") };
+    assert!(
+        matches!(resource.write(write(2, Some(1), &[8])).await, Reply::Fail(reason) if reason.code == "stale-token")
+    );
+    let Reply::Ok(read) = resource.read("l0/0", Some(3)).await else {
+        panic!("no read")
+    };
     assert_eq!((read.version, read.elements), (1, vec![7]));
-    let seen: Vec<_> = accesses.lock().unwrap().iter().map(|access| (access.seq, access.op, access.accepted)).collect();
+    let seen: Vec<_> = accesses
+        .lock()
+        .unwrap()
+        .iter()
+        .map(|access| (access.seq, access.op, access.accepted))
+        .collect();
     assert_eq!(seen, [(0, 1, true), (1, 2, false), (2, 3, true)]);
     assert_eq!(store.registers()[0].1.elements, [7]);
 }

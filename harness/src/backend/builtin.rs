@@ -19,7 +19,12 @@ pub const SPEC: BackendSpec = BackendSpec {
     summary: "a model: fencepost's own lease-lock server, correct by default and wrong on request",
     default_version: "model",
     nodes: &[1],
-    bugs: &["double-grant", "early-expiry", "repeated-token", "forgets-on-restart"],
+    bugs: &[
+        "double-grant",
+        "early-expiry",
+        "repeated-token",
+        "forgets-on-restart",
+    ],
     min_ttl_ms: |_| 50,
     model: true,
     backend: &Builtin,
@@ -43,36 +48,67 @@ impl Backend for Builtin {
     fn command(&self, cluster: &ClusterInfo, node: &NodeInfo) -> CommandLine {
         let state = node.data.join("state.json").display().to_string();
         let mut flags = vec!["builtin-server".to_owned(), "--listen".to_owned()];
-        flags.extend([cluster.endpoint(self, node).to_string(), "--state".to_owned(), state]);
-        flags.extend(cluster.plan.bug.iter().flat_map(|bug| ["--bug".to_owned(), bug.clone()]));
+        flags.extend([
+            cluster.endpoint(self, node).to_string(),
+            "--state".to_owned(),
+            state,
+        ]);
+        flags.extend(
+            cluster
+                .plan
+                .bug
+                .iter()
+                .flat_map(|bug| ["--bug".to_owned(), bug.clone()]),
+        );
         let argv: Vec<OsString> = arguments(Path::new("/proc/self/exe"), flags);
-        CommandLine { argv, env: Vec::new() }
+        CommandLine {
+            argv,
+            env: Vec::new(),
+        }
     }
 
     fn is_ready<'a>(&'a self, cluster: &'a ClusterInfo) -> BoxFuture<'a, Result<(), String>> {
         async move {
             for node in &cluster.nodes {
-                ping(cluster.endpoint(self, node)).await.map_err(|error| format!("{}: {error}", node.name))?;
+                ping(cluster.endpoint(self, node))
+                    .await
+                    .map_err(|error| format!("{}: {error}", node.name))?;
             }
             Ok(())
         }
         .boxed()
     }
 
-    fn watch_leader(&self, cluster: ClusterInfo, found: Box<dyn Fn(&str) + Send + Sync>) -> BoxFuture<'static, ()> {
+    fn watch_leader(
+        &self,
+        cluster: ClusterInfo,
+        found: Box<dyn Fn(&str) + Send + Sync>,
+    ) -> BoxFuture<'static, ()> {
         // A server of one leads itself.
         found(cluster.nodes.first().map_or("", |node| node.name.as_str()));
         pending().boxed()
     }
 
-    fn watch_leases(&self, _cluster: ClusterInfo, _node: NodeInfo, _sink: LeaseSink) -> BoxFuture<'static, ()> {
+    fn watch_leases(
+        &self,
+        _cluster: ClusterInfo,
+        _node: NodeInfo,
+        _sink: LeaseSink,
+    ) -> BoxFuture<'static, ()> {
         pending().boxed()
     }
 }
 
 async fn ping(endpoint: SocketAddr) -> Result<(), String> {
     let client: LineClient<Answer> = LineClient::new(Address::Tcp(endpoint, ASK));
-    let request = |id| Request { id, verb: Verb::Ping, lock: "".into(), owner: 0, ttl_ms: None, token: None };
+    let request = |id| Request {
+        id,
+        verb: Verb::Ping,
+        lock: "".into(),
+        owner: 0,
+        ttl_ms: None,
+        token: None,
+    };
     match tokio::time::timeout(ASK, client.call(request)).await {
         Ok(Ok(_)) => Ok(()),
         Ok(Err(error)) => Err(format!("{error:?}")),

@@ -54,9 +54,15 @@ impl Backend for Etcd {
 
     fn command(&self, cluster: &ClusterInfo, node: &NodeInfo) -> CommandLine {
         let url = |node: &NodeInfo, port| format!("http://{}:{port}", node.address);
-        let members: Vec<_> =
-            cluster.nodes.iter().map(|node| format!("{}={}", node.name, url(node, PEER_PORT))).collect();
-        let Tuning { heartbeat_ms, election_ms } = cluster.plan.tuning;
+        let members: Vec<_> = cluster
+            .nodes
+            .iter()
+            .map(|node| format!("{}={}", node.name, url(node, PEER_PORT)))
+            .collect();
+        let Tuning {
+            heartbeat_ms,
+            election_ms,
+        } = cluster.plan.tuning;
         let flags = [
             ("name", node.name.clone()),
             ("data-dir", node.data.display().to_string()),
@@ -67,25 +73,42 @@ impl Backend for Etcd {
             ("initial-cluster", members.join(",")),
             ("initial-cluster-state", "new".to_owned()),
             ("initial-cluster-token", "fencepost".to_owned()),
-            ("heartbeat-interval", heartbeat_ms.unwrap_or(HEARTBEAT_MS).to_string()),
-            ("election-timeout", election_ms.unwrap_or(ELECTION_MS).to_string()),
+            (
+                "heartbeat-interval",
+                heartbeat_ms.unwrap_or(HEARTBEAT_MS).to_string(),
+            ),
+            (
+                "election-timeout",
+                election_ms.unwrap_or(ELECTION_MS).to_string(),
+            ),
         ];
-        let flags = flags.into_iter().flat_map(|(flag, value)| [format!("--{flag}"), value]);
-        CommandLine { argv: arguments(&cluster.server, flags), env: Vec::new() }
+        let flags = flags
+            .into_iter()
+            .flat_map(|(flag, value)| [format!("--{flag}"), value]);
+        CommandLine {
+            argv: arguments(&cluster.server, flags),
+            env: Vec::new(),
+        }
     }
 
     fn is_ready<'a>(&'a self, cluster: &'a ClusterInfo) -> BoxFuture<'a, Result<(), String>> {
         async move {
             for node in &cluster.nodes {
                 let endpoint = cluster.endpoint(self, node);
-                accepts_writes(endpoint, &node.name).await.map_err(|error| format!("{}: {error}", node.name))?;
+                accepts_writes(endpoint, &node.name)
+                    .await
+                    .map_err(|error| format!("{}: {error}", node.name))?;
             }
             Ok(())
         }
         .boxed()
     }
 
-    fn watch_leader(&self, cluster: ClusterInfo, found: Box<dyn Fn(&str) + Send + Sync>) -> BoxFuture<'static, ()> {
+    fn watch_leader(
+        &self,
+        cluster: ClusterInfo,
+        found: Box<dyn Fn(&str) + Send + Sync>,
+    ) -> BoxFuture<'static, ()> {
         async move {
             let mut asked = Asked::default();
             loop {
@@ -97,7 +120,12 @@ impl Backend for Etcd {
         .boxed()
     }
 
-    fn watch_leases(&self, cluster: ClusterInfo, node: NodeInfo, sink: LeaseSink) -> BoxFuture<'static, ()> {
+    fn watch_leases(
+        &self,
+        cluster: ClusterInfo,
+        node: NodeInfo,
+        sink: LeaseSink,
+    ) -> BoxFuture<'static, ()> {
         let endpoint = cluster.endpoint(self, &node);
         async move {
             loop {
@@ -105,8 +133,15 @@ impl Backend for Etcd {
                     while let Some(seen) = watch.next().await {
                         // A gap only means that some lease ends stay unseen; causes then say so.
                         if let Ok(seen) = seen {
-                            let (lock, token, phase, at_ns) = (seen.lock, seen.token, seen.phase, seen.at_ns);
-                            sink(LeaseEvent { lock, token, phase, at_ns, node: node.name.clone() });
+                            let (lock, token, phase, at_ns) =
+                                (seen.lock, seen.token, seen.phase, seen.at_ns);
+                            sink(LeaseEvent {
+                                lock,
+                                token,
+                                phase,
+                                at_ns,
+                                node: node.name.clone(),
+                            });
                         }
                     }
                 }
@@ -118,13 +153,22 @@ impl Backend for Etcd {
 }
 
 async fn accepts_writes(endpoint: SocketAddr, name: &str) -> Result<(), String> {
-    let client = EtcdClient::connect(endpoint, ASK).await.map_err(|error| error.to_string())?;
-    let status = client.status(ASK).await.map_err(|error| error.to_string())?;
+    let client = EtcdClient::connect(endpoint, ASK)
+        .await
+        .map_err(|error| error.to_string())?;
+    let status = client
+        .status(ASK)
+        .await
+        .map_err(|error| error.to_string())?;
     if status.leader_id == 0 {
         return Err("it has no leader".to_owned());
     }
     let key = format!("fencepost/ready/{name}");
-    client.put(key.as_bytes(), b"ready".to_vec(), ASK).await.map(|_| ()).map_err(|error| error.to_string())
+    client
+        .put(key.as_bytes(), b"ready".to_vec(), ASK)
+        .await
+        .map(|_| ())
+        .map_err(|error| error.to_string())
 }
 
 /// Connections that are kept between two questions.
@@ -145,14 +189,25 @@ impl Asked {
             }
         }
         let clients = &self.clients;
-        let asked = clients.iter().map(|(name, client)| async move { (name.clone(), client.status(ASK).await.ok()) });
-        let answers: Vec<(String, Status)> =
-            join_all(asked).await.into_iter().filter_map(|(name, status)| Some((name, status?))).collect();
+        let asked = clients
+            .iter()
+            .map(|(name, client)| async move { (name.clone(), client.status(ASK).await.ok()) });
+        let answers: Vec<(String, Status)> = join_all(asked)
+            .await
+            .into_iter()
+            .filter_map(|(name, status)| Some((name, status?)))
+            .collect();
         for (name, status) in &answers {
             self.names.insert(status.member_id, name.clone());
         }
-        let latest = answers.iter().filter(|(_, status)| status.leader_id != 0).max_by_key(|(_, status)| status.raft_term);
-        latest.and_then(|(_, status)| self.names.get(&status.leader_id)).cloned().unwrap_or_default()
+        let latest = answers
+            .iter()
+            .filter(|(_, status)| status.leader_id != 0)
+            .max_by_key(|(_, status)| status.raft_term);
+        latest
+            .and_then(|(_, status)| self.names.get(&status.leader_id))
+            .cloned()
+            .unwrap_or_default()
     }
 }
 
@@ -163,7 +218,14 @@ mod tests {
     #[test]
     fn the_shortest_lease_follows_the_election_timeout() {
         for (election_ms, expected) in [(None, 1000), (Some(1000), 2000), (Some(5000), 8000)] {
-            assert_eq!(min_ttl_ms(&Tuning { heartbeat_ms: None, election_ms }), expected, "{election_ms:?}");
+            assert_eq!(
+                min_ttl_ms(&Tuning {
+                    heartbeat_ms: None,
+                    election_ms
+                }),
+                expected,
+                "{election_ms:?}"
+            );
         }
     }
 }

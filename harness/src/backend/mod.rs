@@ -95,10 +95,19 @@ pub trait Backend: Send + Sync {
 
     /// Starts asking who leads; the future ends only with its drop. `found` is told the leader's node
     /// name (empty for none) each time it was asked for.
-    fn watch_leader(&self, cluster: ClusterInfo, found: Box<dyn Fn(&str) + Send + Sync>) -> BoxFuture<'static, ()>;
+    fn watch_leader(
+        &self,
+        cluster: ClusterInfo,
+        found: Box<dyn Fn(&str) + Send + Sync>,
+    ) -> BoxFuture<'static, ()>;
 
     /// Watches leases begin and end through one node; the future ends only with its drop.
-    fn watch_leases(&self, cluster: ClusterInfo, node: NodeInfo, sink: LeaseSink) -> BoxFuture<'static, ()>;
+    fn watch_leases(
+        &self,
+        cluster: ClusterInfo,
+        node: NodeInfo,
+        sink: LeaseSink,
+    ) -> BoxFuture<'static, ()>;
 }
 
 impl ClusterInfo {
@@ -110,5 +119,7 @@ impl ClusterInfo {
 }
 
 fn arguments(program: &Path, arguments: impl IntoIterator<Item = String>) -> Vec<OsString> {
-    std::iter::once(program.into()).chain(arguments.into_iter().map(Into::into)).collect()
+    std::iter::once(program.into())
+        .chain(arguments.into_iter().map(Into::into))
+        .collect()
 }

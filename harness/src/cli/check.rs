@@ -30,12 +30,19 @@ pub struct CheckArgs {
 /// # Errors
 /// When the folder is no run, or its plan cannot be read.
 pub fn run(args: &CheckArgs) -> Result<Exit> {
-    let folder = args.folder.canonicalize().map_err(|_| StoreError::NoRun(args.folder.clone()))?;
+    let folder = args
+        .folder
+        .canonicalize()
+        .map_err(|_| StoreError::NoRun(args.folder.clone()))?;
     if !folder.join(names::PLAN).is_file() {
         return Err(StoreError::NoRun(folder).into());
     }
     let is_trial = folder.join(names::HISTORY).exists() || folder.join(names::LOGS).is_dir();
-    if is_trial { check_trial(&folder, args.json) } else { check_run(&folder, args.json) }
+    if is_trial {
+        check_trial(&folder, args.json)
+    } else {
+        check_run(&folder, args.json)
+    }
 }
 
 fn check_trial(folder: &Path, json: bool) -> Result<Exit> {
@@ -44,12 +51,27 @@ fn check_trial(folder: &Path, json: bool) -> Result<Exit> {
     if json {
         print!("{}", String::from_utf8_lossy(&bytes));
     } else {
-        println!("arm \"{}\", trial {}, seed {}: {}", verdict.arm, verdict.trial, verdict.seed, verdict.conclusion.name());
-        verdict.reasons.iter().for_each(|reason| println!("  {reason}"));
+        println!(
+            "arm \"{}\", trial {}, seed {}: {}",
+            verdict.arm,
+            verdict.trial,
+            verdict.seed,
+            verdict.conclusion.name()
+        );
+        verdict
+            .reasons
+            .iter()
+            .for_each(|reason| println!("  {reason}"));
         for report in &verdict.reports {
             println!("\n{}: {}", report.check, report.verdict);
-            report.metrics.iter().for_each(|(name, value)| println!("  {name:<28} {value}"));
-            report.witnesses.iter().for_each(|witness| print!("{}", story::lines(witness)));
+            report
+                .metrics
+                .iter()
+                .for_each(|(name, value)| println!("  {name:<28} {value}"));
+            report
+                .witnesses
+                .iter()
+                .for_each(|witness| print!("{}", story::lines(witness)));
         }
         println!("\n{}", compare(&folder.join(names::VERDICT), &bytes));
     }
@@ -72,7 +94,11 @@ fn check_run(folder: &Path, json: bool) -> Result<Exit> {
     if json {
         print!("{}", String::from_utf8_lossy(&bytes));
     } else {
-        println!("{}\n{}", story::tell(&plan, &verdict, folder), compare(&folder.join(names::VERDICT), &bytes));
+        println!(
+            "{}\n{}",
+            story::tell(&plan, &verdict, folder),
+            compare(&folder.join(names::VERDICT), &bytes)
+        );
     }
     Ok(exit_of(verdict.conclusion))
 }
@@ -80,7 +106,13 @@ fn check_run(folder: &Path, json: bool) -> Result<Exit> {
 fn compare(stored: &Path, bytes: &[u8]) -> String {
     match std::fs::read(stored) {
         Ok(old) if old == bytes => "The stored verdict.json is the same, byte for byte.".to_owned(),
-        Ok(_) => format!("The stored {} differs: another version of fencepost wrote it, or it was changed.", stored.display()),
-        Err(_) => "There is no stored verdict.json to compare with: the run was ended before it had one.".to_owned(),
+        Ok(_) => format!(
+            "The stored {} differs: another version of fencepost wrote it, or it was changed.",
+            stored.display()
+        ),
+        Err(_) => {
+            "There is no stored verdict.json to compare with: the run was ended before it had one."
+                .to_owned()
+        }
     }
 }

@@ -49,7 +49,10 @@ pub fn run(args: &ListArgs) -> Result<Exit> {
         println!("{}", section.kind);
         for entry in section.entries {
             println!("  {:<14} {}", entry.name, entry.summary);
-            entry.details.iter().for_each(|detail| println!("  {:<14} {detail}", ""));
+            entry
+                .details
+                .iter()
+                .for_each(|detail| println!("  {:<14} {detail}", ""));
         }
         println!();
     }
@@ -57,38 +60,67 @@ pub fn run(args: &ListArgs) -> Result<Exit> {
 }
 
 fn sections() -> Vec<Section> {
-    let entry = |name, summary, details| Entry { name, summary, details };
-    let of = |backend: &str| if backend.is_empty() { "needs no server".into() } else { format!("backend: {backend}") };
+    let entry = |name, summary, details| Entry {
+        name,
+        summary,
+        details,
+    };
+    let of = |backend: &str| {
+        if backend.is_empty() {
+            "needs no server".into()
+        } else {
+            format!("backend: {backend}")
+        }
+    };
     vec![
         Section {
             kind: "backends",
-            entries: BACKENDS.iter().map(|spec| entry(spec.name, spec.summary, bugs(spec.bugs))).collect(),
+            entries: BACKENDS
+                .iter()
+                .map(|spec| entry(spec.name, spec.summary, bugs(spec.bugs)))
+                .collect(),
         },
         Section {
             kind: "locks",
             entries: LOCKS
                 .iter()
                 .map(|spec| {
-                    let disciplines: Vec<_> = spec.disciplines.iter().map(|one| one.name()).collect();
-                    let details =
-                        [of(spec.backend), format!("token: {}", spec.token), format!("disciplines: {}", disciplines.join(", "))];
+                    let disciplines: Vec<_> =
+                        spec.disciplines.iter().map(|one| one.name()).collect();
+                    let details = [
+                        of(spec.backend),
+                        format!("token: {}", spec.token),
+                        format!("disciplines: {}", disciplines.join(", ")),
+                    ];
                     entry(spec.name, spec.summary, details.into())
                 })
                 .collect(),
         },
         Section {
             kind: "resources",
-            entries: RESOURCES.iter().map(|spec| entry(spec.name, spec.summary, vec![of(spec.backend)])).collect(),
+            entries: RESOURCES
+                .iter()
+                .map(|spec| entry(spec.name, spec.summary, vec![of(spec.backend)]))
+                .collect(),
         },
         Section {
             kind: "workloads",
-            entries: WORKLOADS.iter().map(|spec| entry(spec.name, spec.summary, Vec::new())).collect(),
+            entries: WORKLOADS
+                .iter()
+                .map(|spec| entry(spec.name, spec.summary, Vec::new()))
+                .collect(),
         },
         Section {
             kind: "faults",
             entries: FAULTS
                 .iter()
-                .map(|spec| entry(spec.name, spec.summary, vec![format!("targets: {}", spec.targets.join(", "))]))
+                .map(|spec| {
+                    entry(
+                        spec.name,
+                        spec.summary,
+                        vec![format!("targets: {}", spec.targets.join(", "))],
+                    )
+                })
                 .collect(),
         },
         Section {
@@ -96,8 +128,14 @@ fn sections() -> Vec<Section> {
             entries: CHECKS
                 .iter()
                 .map(|spec| {
-                    let metric = |metric: &checkers::check::MetricSpec| format!("{:<28} {}", metric.name, metric.summary);
-                    entry(spec.name, spec.summary, spec.metrics.iter().map(metric).collect())
+                    let metric = |metric: &checkers::check::MetricSpec| {
+                        format!("{:<28} {}", metric.name, metric.summary)
+                    };
+                    entry(
+                        spec.name,
+                        spec.summary,
+                        spec.metrics.iter().map(metric).collect(),
+                    )
                 })
                 .collect(),
         },
@@ -105,5 +143,9 @@ fn sections() -> Vec<Section> {
 }
 
 fn bugs(bugs: &[&str]) -> Vec<String> {
-    if bugs.is_empty() { Vec::new() } else { vec![format!("bugs on request: {}", bugs.join(", "))] }
+    if bugs.is_empty() {
+        Vec::new()
+    } else {
+        vec![format!("bugs on request: {}", bugs.join(", "))]
+    }
 }

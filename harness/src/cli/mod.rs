@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 
 use crate::exit::Exit;
 use crate::provision::ProvisionError;
+use crate::store::StoreError;
 
 pub mod backends;
 pub mod bench;
@@ -47,10 +48,17 @@ pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+            let asked = matches!(
+                error.kind(),
+                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
+            );
             // Help that cannot be printed has no reader.
             let _ = error.print();
-            return if asked { Exit::Met.into() } else { Exit::Usage.into() };
+            return if asked {
+                Exit::Met.into()
+            } else {
+                Exit::Usage.into()
+            };
         }
     };
     let done = match cli.verb {
@@ -67,8 +75,15 @@ pub fn main() -> ExitCode {
         Ok(exit) => exit.into(),
         Err(error) => {
             eprintln!("error: {error:#}");
-            let usage = error.downcast_ref::<ProvisionError>().is_some_and(ProvisionError::is_usage);
-            if usage { Exit::Usage.into() } else { Exit::SetUp.into() }
+            let usage = error
+                .downcast_ref::<ProvisionError>()
+                .is_some_and(ProvisionError::is_usage)
+                || matches!(error.downcast_ref(), Some(StoreError::NoRun(_)));
+            if usage {
+                Exit::Usage.into()
+            } else {
+                Exit::SetUp.into()
+            }
         }
     }
 }

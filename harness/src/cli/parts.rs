@@ -46,14 +46,20 @@ pub fn controller(args: &ControllerArgs) -> Exit {
 /// # Errors
 /// A controller that does not keep to the protocol.
 pub fn worker() -> Result<Exit> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     let served = runtime.block_on(async {
         let input = std::io::stdin().as_fd().try_clone_to_owned()?;
         let output = std::io::stdout().as_fd().try_clone_to_owned()?;
-        let input = pipe::Receiver::from_owned_fd(input).context("standard input must be a pipe from a controller")?;
-        let output = pipe::Sender::from_owned_fd(output).context("standard output must be a pipe to a controller")?;
+        let input = pipe::Receiver::from_owned_fd(input)
+            .context("standard input must be a pipe from a controller")?;
+        let output = pipe::Sender::from_owned_fd(output)
+            .context("standard output must be a pipe to a controller")?;
         let name = concat!("fencepost ", env!("CARGO_PKG_VERSION"));
-        serve(BufReader::with_capacity(64 << 10, input), output, name).await.map_err(anyhow::Error::from)
+        serve(BufReader::with_capacity(64 << 10, input), output, name)
+            .await
+            .map_err(anyhow::Error::from)
     });
     // Sessions that are still open end with the process, as they do when any client ends.
     runtime.shutdown_background();
@@ -69,7 +75,9 @@ pub fn builtin_server(args: &BuiltinServerArgs) -> Result<Exit> {
         None => None,
         Some(name) => Some(Bug::find(name).ok_or_else(|| anyhow!("no bug is called \"{name}\""))?),
     };
-    let listener = TcpListener::bind(args.listen).with_context(|| format!("cannot listen on {}", args.listen))?;
-    server::serve(listener, &args.state, bug).with_context(|| format!("cannot read {}", args.state.display()))?;
+    let listener = TcpListener::bind(args.listen)
+        .with_context(|| format!("cannot listen on {}", args.listen))?;
+    server::serve(listener, &args.state, bug)
+        .with_context(|| format!("cannot read {}", args.state.display()))?;
     Ok(Exit::Met)
 }

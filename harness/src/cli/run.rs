@@ -71,7 +71,13 @@ pub fn run(args: RunArgs) -> Result<Exit> {
         set.extend(version.map(|version| ("cluster.version".to_owned(), version)));
     }
     let worker = match args.worker {
-        Some(program) => Some(vec![program.canonicalize().unwrap_or(program).display().to_string()]),
+        Some(program) => Some(vec![
+            program
+                .canonicalize()
+                .unwrap_or(program)
+                .display()
+                .to_string(),
+        ]),
         None => None,
     };
     launcher::run(RunOptions {
@@ -80,7 +86,11 @@ pub fn run(args: RunArgs) -> Result<Exit> {
         seed: args.seed,
         trials: args.trials,
         arms: args.arms,
-        binaries: args.binaries.into_iter().map(|(name, path)| (name, path.into())).collect::<BTreeMap<_, _>>(),
+        binaries: args
+            .binaries
+            .into_iter()
+            .map(|(name, path)| (name, path.into()))
+            .collect::<BTreeMap<_, _>>(),
         worker,
         results: args.results,
         display: Display::choose(args.json),
@@ -90,20 +100,38 @@ pub fn run(args: RunArgs) -> Result<Exit> {
 
 /// The command line without its seed, which the launcher adds, quoted for a shell.
 fn rerun(args: &RunArgs) -> String {
-    let mut words = vec!["fencepost".to_owned(), "run".to_owned(), quote(&args.scenario.display().to_string())];
+    let mut words = vec![
+        "fencepost".to_owned(),
+        "run".to_owned(),
+        quote(&args.scenario.display().to_string()),
+    ];
     let mut add = |flag: &str, value: &str| words.extend([flag.to_owned(), quote(value)]);
-    args.set.iter().for_each(|(key, value)| add("--set", &format!("{key}={value}")));
-    args.backend.iter().for_each(|backend| add("--backend", backend));
-    args.binaries.iter().for_each(|(name, path)| add("--binary", &format!("{name}={path}")));
-    args.trials.iter().for_each(|trials| add("--trials", &trials.to_string()));
+    args.set
+        .iter()
+        .for_each(|(key, value)| add("--set", &format!("{key}={value}")));
+    args.backend
+        .iter()
+        .for_each(|backend| add("--backend", backend));
+    args.binaries
+        .iter()
+        .for_each(|(name, path)| add("--binary", &format!("{name}={path}")));
+    args.trials
+        .iter()
+        .for_each(|trials| add("--trials", &trials.to_string()));
     args.arms.iter().for_each(|arm| add("--arm", arm));
-    args.worker.iter().for_each(|worker| add("--worker", &worker.display().to_string()));
+    args.worker
+        .iter()
+        .for_each(|worker| add("--worker", &worker.display().to_string()));
     words.join(" ")
 }
 
 fn quote(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=@:+,".contains(c);
-    if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
 }
 
 #[cfg(test)]

@@ -36,10 +36,17 @@ impl Display {
     pub fn choose(json: bool) -> Self {
         let kind = match json {
             true => Kind::Json,
-            false if std::io::stderr().is_terminal() && std::env::var_os("CI").is_none() => Kind::Terminal(bar()),
+            false if std::io::stderr().is_terminal() && std::env::var_os("CI").is_none() => {
+                Kind::Terminal(bar())
+            }
             false => Kind::Plain,
         };
-        Self { kind, running: String::new(), planned_ms: 0, last_line: None }
+        Self {
+            kind,
+            running: String::new(),
+            planned_ms: 0,
+            last_line: None,
+        }
     }
 
     /// A run begins.
@@ -61,11 +68,17 @@ impl Display {
     /// A trial begins.
     pub fn begin_trial(&mut self, plan: &TrialPlan, trials: u32) {
         let arm = &plan.arm.name;
-        self.running = if trials > 1 { format!("{arm}, trial {} of {trials}", plan.trial) } else { arm.clone() };
+        self.running = if trials > 1 {
+            format!("{arm}, trial {} of {trials}", plan.trial)
+        } else {
+            arm.clone()
+        };
         self.planned_ms = plan.arm.workload.duration_ns / 1_000_000;
         self.last_line = None;
         if let Kind::Json = &self.kind {
-            json(&serde_json::json!({ "event": "trial", "arm": arm, "trial": plan.trial, "seed": plan.seed }));
+            json(
+                &serde_json::json!({ "event": "trial", "arm": arm, "trial": plan.trial, "seed": plan.seed }),
+            );
         }
     }
 
@@ -96,7 +109,10 @@ impl Display {
         match &self.kind {
             Kind::Terminal(bar) => bar.set_message(text),
             _ => {
-                if self.last_line.is_none_or(|last| last.elapsed() >= PLAIN_EVERY) {
+                if self
+                    .last_line
+                    .is_none_or(|last| last.elapsed() >= PLAIN_EVERY)
+                {
                     self.last_line = Some(Instant::now());
                     self.line(&text);
                 }
@@ -109,8 +125,15 @@ impl Display {
         match &self.kind {
             Kind::Json => json(&serde_json::json!({ "event": "verdict", "verdict": verdict })),
             _ => {
-                let why = verdict.reasons.first().map_or(String::new(), |reason| format!(" ({reason})"));
-                self.line(&format!("{}: {}{why}", self.running, verdict.conclusion.name()));
+                let why = verdict
+                    .reasons
+                    .first()
+                    .map_or(String::new(), |reason| format!(" ({reason})"));
+                self.line(&format!(
+                    "{}: {}{why}",
+                    self.running,
+                    verdict.conclusion.name()
+                ));
             }
         }
     }
@@ -167,7 +190,11 @@ fn figures(tick: &Tick, planned_ms: u64) -> String {
         count(tick.overlaps, "overlap"),
     ];
     if tick.acknowledged > 0 {
-        parts.push(format!("{} of {} lost", tick.lost_writes, count(tick.acknowledged, "write")));
+        parts.push(format!(
+            "{} of {} lost",
+            tick.lost_writes,
+            count(tick.acknowledged, "write")
+        ));
     }
     if tick.refused_writes > 0 {
         parts.push(format!("{} refused", tick.refused_writes));
@@ -179,7 +206,11 @@ fn figures(tick: &Tick, planned_ms: u64) -> String {
 /// A number with its noun, in the plural where it must be.
 #[must_use]
 pub fn count(number: u64, noun: &str) -> String {
-    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
+    if number == 1 {
+        format!("1 {noun}")
+    } else {
+        format!("{number} {noun}s")
+    }
 }
 
 fn json(value: &serde_json::Value) {

@@ -20,16 +20,33 @@ pub fn tell(plan: &RunPlan, verdict: &RunVerdict, folder: &Path) -> String {
         let _ = writeln!(story, "{}", sentence(arm));
     }
     if let Some((trial, witness)) = first_witness(verdict) {
-        let _ = write!(story, "\nHow it came to that (arm \"{}\", trial {}):\n{}", trial.arm, trial.trial, lines(witness));
+        let _ = write!(
+            story,
+            "\nHow it came to that (arm \"{}\", trial {}):\n{}",
+            trial.arm,
+            trial.trial,
+            lines(witness)
+        );
     }
     let reasons = reasons(verdict);
     if !reasons.is_empty() {
         let _ = write!(story, "\n{reasons}");
     }
     story.push('\n');
-    let models: Vec<_> = plan.scenario.arms.iter().map(|arm| arm.cluster.backend.as_str()).collect();
-    if let Some(model) = models.iter().find(|name| backend::find(name).is_some_and(|spec| spec.model)) {
-        let _ = writeln!(story, "Note:      `{model}` is a model that fencepost brings along, not a real lock service.");
+    let models: Vec<_> = plan
+        .scenario
+        .arms
+        .iter()
+        .map(|arm| arm.cluster.backend.as_str())
+        .collect();
+    if let Some(model) = models
+        .iter()
+        .find(|name| backend::find(name).is_some_and(|spec| spec.model))
+    {
+        let _ = writeln!(
+            story,
+            "Note:      `{model}` is a model that fencepost brings along, not a real lock service."
+        );
     }
     let _ = writeln!(story, "Verdict:   {}", concluding(verdict.conclusion));
     let _ = writeln!(story, "Artefacts: {}", folder.display());
@@ -48,28 +65,50 @@ fn concluding(conclusion: Conclusion) -> &'static str {
 
 /// One row a trial.
 fn table(verdict: &RunVerdict) -> String {
-    let head = ["arm", "trial", "seed", "verdict", "terms", "overlaps", "longest", "acked", "lost", "refused", "faults"];
+    let head = [
+        "arm", "trial", "seed", "verdict", "terms", "overlaps", "longest", "acked", "lost",
+        "refused", "faults",
+    ];
     let mut rows = vec![head.map(str::to_owned)];
     for trial in verdict.arms.iter().flat_map(|arm| &arm.trials) {
         rows.push(row(trial));
     }
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let width = |column: usize| {
+        rows.iter()
+            .map(|row| row[column].chars().count())
+            .max()
+            .unwrap_or(0)
+    };
     let widths: Vec<usize> = (0..head.len()).map(width).collect();
     let mut text = String::new();
     for row in &rows {
-        let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, width))| match column {
-            // Words to the left, figures to the right.
-            0 | 3 => format!("{cell:<width$}"),
-            _ => format!("{cell:>width$}"),
-        });
-        let _ = writeln!(text, "  {}", cells.collect::<Vec<_>>().join("  ").trim_end());
+        let cells =
+            row.iter()
+                .zip(&widths)
+                .enumerate()
+                .map(|(column, (cell, width))| match column {
+                    // Words to the left, figures to the right.
+                    0 | 3 => format!("{cell:<width$}"),
+                    _ => format!("{cell:>width$}"),
+                });
+        let _ = writeln!(
+            text,
+            "  {}",
+            cells.collect::<Vec<_>>().join("  ").trim_end()
+        );
     }
     text
 }
 
 fn row(trial: &TrialVerdict) -> [String; 11] {
-    let cell = |name: &str| trial.metric(name).map_or("–".to_owned(), |metric| metric.to_string());
-    let longest = trial.metric("overlap_longest_ms").map(|metric| metric.value());
+    let cell = |name: &str| {
+        trial
+            .metric(name)
+            .map_or("–".to_owned(), |metric| metric.to_string())
+    };
+    let longest = trial
+        .metric("overlap_longest_ms")
+        .map(|metric| metric.value());
     let injected = trial.count("faults_injected");
     [
         trial.arm.clone(),
@@ -78,35 +117,62 @@ fn row(trial: &TrialVerdict) -> [String; 11] {
         trial.conclusion.name().to_owned(),
         cell("terms"),
         cell("overlapping_terms"),
-        longest.filter(|ms| *ms > 0.0).map_or("–".to_owned(), |ms| format!("{:.2} s", ms / 1000.0)),
+        longest
+            .filter(|ms| *ms > 0.0)
+            .map_or("–".to_owned(), |ms| format!("{:.2} s", ms / 1000.0)),
         cell("acknowledged"),
         cell("lost_writes"),
         cell("stale_writes_rejected"),
-        if injected == 0 { "–".to_owned() } else { format!("{} of {injected}", trial.count("faults_proven")) },
+        if injected == 0 {
+            "–".to_owned()
+        } else {
+            format!("{} of {injected}", trial.count("faults_proven"))
+        },
     ]
 }
 
 /// What one arm showed.
 fn sentence(arm: &ArmVerdict) -> String {
-    let sum = |name: &str| arm.trials.iter().map(|trial| trial.count(name)).sum::<u64>();
+    let sum = |name: &str| {
+        arm.trials
+            .iter()
+            .map(|trial| trial.count(name))
+            .sum::<u64>()
+    };
     let (acked, lost) = (sum("acknowledged"), sum("lost_writes"));
     let (overlaps, refused) = (sum("overlapping_terms"), sum("stale_writes_rejected"));
     let mut said = Vec::new();
     if sum("expired_grants") > 0 {
-        said.push(format!("{} handed out on a dead lease", count(sum("expired_grants"), "lock was").replace("wass", "were")));
+        said.push(format!(
+            "{} handed out on a dead lease",
+            count(sum("expired_grants"), "lock was").replace("wass", "were")
+        ));
     }
     said.push(match (overlaps, sum("terms")) {
         (0, terms) => format!("no two of {} overlapped", count(terms, "term")),
-        (overlaps, terms) => format!("{} of terms overlapped among {terms}", count(overlaps, "pair")),
+        (overlaps, terms) => format!(
+            "{} of terms overlapped among {terms}",
+            count(overlaps, "pair")
+        ),
     });
     if acked > 0 {
         said.push(match lost {
             0 => format!("all {} survived", count(acked, "acknowledged write")),
-            lost => format!("{lost} of {} were lost, though each writer held the lock", count(acked, "acknowledged write")),
+            lost => format!(
+                "{lost} of {} were lost, though each writer held the lock",
+                count(acked, "acknowledged write")
+            ),
         });
     }
     if refused > 0 {
-        said.push(format!("{} refused", if refused == 1 { "1 stale write was".into() } else { format!("{refused} stale writes were") }));
+        said.push(format!(
+            "{} refused",
+            if refused == 1 {
+                "1 stale write was".into()
+            } else {
+                format!("{refused} stale writes were")
+            }
+        ));
     }
     format!("{}: {}.", arm.arm, said.join("; "))
 }
@@ -116,8 +182,12 @@ fn first_witness(verdict: &RunVerdict) -> Option<(&TrialVerdict, &Witness)> {
     let trials = || verdict.arms.iter().flat_map(|arm| &arm.trials);
     let of = |check: &'static str| {
         trials().find_map(|trial| {
-            let invalid = |report: &&Report| report.verdict == Verdict::Invalid && report.check == check;
-            Some((trial, trial.reports.iter().find(invalid)?.witnesses.first()?))
+            let invalid =
+                |report: &&Report| report.verdict == Verdict::Invalid && report.check == check;
+            Some((
+                trial,
+                trial.reports.iter().find(invalid)?.witnesses.first()?,
+            ))
         })
     };
     ["lost-writes", "terms", "fencing"].into_iter().find_map(of)

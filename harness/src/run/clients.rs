@@ -45,11 +45,35 @@ pub fn start(
         let name = format!("c{}", index + 1);
         let address = client_address(u16::try_from(index + 1).unwrap_or(u16::MAX));
         let cgroup = inside.cgroup.as_ref().ok().cloned();
-        let host = Host::start(network, HostSpec { name: name.clone(), address, neighbours: Vec::new(), cgroup })?;
-        note_command(&spec.logs, &name, &CommandLine { argv: spec.argv.clone(), env: Vec::new() })?;
+        let host = Host::start(
+            network,
+            HostSpec {
+                name: name.clone(),
+                address,
+                neighbours: Vec::new(),
+                cgroup,
+            },
+        )?;
+        note_command(
+            &spec.logs,
+            &name,
+            &CommandLine {
+                argv: spec.argv.clone(),
+                env: Vec::new(),
+            },
+        )?;
         let (setup, node) = (spec.setup)(index);
-        let launch = Launch { argv: spec.argv.clone(), log: spec.logs.join(format!("{name}.log")), node, setup };
-        workers.push(launch.start(&host, &inside.scratch).with_context(|| format!("cannot start worker {name}"))?);
+        let launch = Launch {
+            argv: spec.argv.clone(),
+            log: spec.logs.join(format!("{name}.log")),
+            node,
+            setup,
+        };
+        workers.push(
+            launch
+                .start(&host, &inside.scratch)
+                .with_context(|| format!("cannot start worker {name}"))?,
+        );
         let (wakes, scratch) = (wakes.clone(), inside.scratch.clone());
         let restart = move |host: &Host| {
             let worker = launch.start(host, &scratch)?;

@@ -16,8 +16,6 @@ use crate::backend::{BackendSpec, ClusterInfo, CommandLine, NodeInfo};
 use crate::sandbox::{Host, HostSpec, Inside, Network, ProcessSpec, node_address};
 use crate::scenario::ClusterPlan;
 
-/// How long a cluster may take until it accepts writes.
-const READY_LIMIT: Duration = Duration::from_secs(30);
 /// How long a healed cluster may take until it accepts writes again.
 const HEALTHY_LIMIT: Duration = Duration::from_secs(15);
 /// How many lines of a dead node's log an error quotes.
@@ -54,8 +52,17 @@ impl Cluster {
             address: node_address(u16::try_from(number).unwrap_or(u16::MAX)),
             data: inside.scratch.join(format!("n{number}")),
         });
-        let info = ClusterInfo { plan: plan.clone(), server: server.to_owned(), nodes: nodes.collect() };
-        let mut cluster = Self { spec, info, hosts: Vec::new(), logs: logs.to_owned() };
+        let info = ClusterInfo {
+            plan: plan.clone(),
+            server: server.to_owned(),
+            nodes: nodes.collect(),
+        };
+        let mut cluster = Self {
+            spec,
+            info,
+            hosts: Vec::new(),
+            logs: logs.to_owned(),
+        };
         // Every host is there before the first server starts: a peer that is not up yet must refuse at
         // once, not leave the first one waiting for an address that nobody has.
         for node in cluster.info.nodes.clone() {
@@ -65,15 +72,17 @@ impl Cluster {
             if index > 0 {
                 std::thread::sleep(spec.backend.stagger());
             }
-            host.restart().with_context(|| format!("cannot start {} on {}", plan.backend, host.name()))?;
+            host.restart()
+                .with_context(|| format!("cannot start {} on {}", plan.backend, host.name()))?;
         }
-        cluster.await_ready(READY_LIMIT, runtime)?;
+        cluster.await_ready(Duration::from_millis(plan.ready_timeout_ms), runtime)?;
         Ok(cluster)
     }
 
     /// Starts the host of a node; its server comes with the first restart.
     fn add_host(&mut self, node: &NodeInfo, inside: &Inside, network: &Network) -> Result<()> {
-        fs::create_dir_all(&node.data).with_context(|| format!("cannot create the data folder of {}", node.name))?;
+        fs::create_dir_all(&node.data)
+            .with_context(|| format!("cannot create the data folder of {}", node.name))?;
         let host = Host::start(
             network,
             HostSpec {
@@ -88,7 +97,8 @@ impl Cluster {
         note_command(&self.logs, &node.name, &command)?;
         let data = node.data.clone();
         let restart = move |host: &Host| spawn(host, &command, &data, &log);
-        self.hosts.push(Arc::new(ManagedHost::new(host, Box::new(restart))));
+        self.hosts
+            .push(Arc::new(ManagedHost::new(host, Box::new(restart))));
         Ok(())
     }
 
@@ -106,10 +116,17 @@ impl Cluster {
             for host in &self.hosts {
                 if let Some(exit) = host.unexpected_exit()? {
                     let name = host.host().name();
-                    bail!("{} on {name} {}\n{}", self.info.plan.backend, exit.end, self.explain(name));
+                    bail!(
+                        "{} on {name} {}\n{}",
+                        self.info.plan.backend,
+                        exit.end,
+                        self.explain(name)
+                    );
                 }
             }
-            let Err(why) = runtime.block_on(self.spec.backend.is_ready(&self.info)) else { return Ok(()) };
+            let Err(why) = runtime.block_on(self.spec.backend.is_ready(&self.info)) else {
+                return Ok(());
+            };
             if start.elapsed() > limit {
                 let name = why.split(':').next().unwrap_or_default().to_owned();
                 bail!(
@@ -127,11 +144,20 @@ impl Cluster {
     #[must_use]
     pub fn explain(&self, node: &str) -> String {
         let log = self.log_of(node);
-        let text = fs::read(&log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+        let text = fs::read(&log)
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
         let tail = &lines[lines.len().saturating_sub(LOG_TAIL)..];
-        let tail: String = tail.iter().map(|line| format!("\n    {}", shorten(line))).collect();
-        format!("  its command: {}/commands.txt\n  its log: {}; the end of it:{tail}", self.logs.display(), log.display())
+        let tail: String = tail
+            .iter()
+            .map(|line| format!("\n    {}", shorten(line)))
+            .collect();
+        format!(
+            "  its command: {}/commands.txt\n  its log: {}; the end of it:{tail}",
+            self.logs.display(),
+            log.display()
+        )
     }
 
     fn log_of(&self, node: &str) -> PathBuf {
@@ -141,7 +167,11 @@ impl Cluster {
 
 fn shorten(line: &str) -> String {
     const MOST: usize = 240;
-    if line.chars().count() <= MOST { line.to_owned() } else { line.chars().take(MOST).chain(['…']).collect() }
+    if line.chars().count() <= MOST {
+        line.to_owned()
+    } else {
+        line.chars().take(MOST).chain(['…']).collect()
+    }
 }
 
 /// Keeps the exact command line of a host, so that it can be read and repeated.
@@ -151,10 +181,19 @@ fn shorten(line: &str) -> String {
 pub fn note_command(logs: &Path, host: &str, command: &CommandLine) -> Result<()> {
     use std::io::Write;
     let words = command.argv.iter().map(|word| word.to_string_lossy());
-    let quoted: Vec<String> = words.map(|word| if word.contains([' ', '"']) { format!("'{word}'") } else { word.into() }).collect();
+    let quoted: Vec<String> = words
+        .map(|word| {
+            if word.contains([' ', '"']) {
+                format!("'{word}'")
+            } else {
+                word.into()
+            }
+        })
+        .collect();
     let path = logs.join("commands.txt");
     let mut file = append(&path).with_context(|| format!("cannot write {}", path.display()))?;
-    writeln!(file, "{host}: {}", quoted.join(" ")).with_context(|| format!("cannot write {}", path.display()))
+    writeln!(file, "{host}: {}", quoted.join(" "))
+        .with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Opens a log for appending.
@@ -169,7 +208,11 @@ pub fn append(path: &Path) -> io::Result<File> {
 #[must_use]
 pub fn base_env(home: &Path) -> Vec<(std::ffi::OsString, std::ffi::OsString)> {
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
-    vec![("PATH".into(), path), ("HOME".into(), home.into()), ("TMPDIR".into(), home.into())]
+    vec![
+        ("PATH".into(), path),
+        ("HOME".into(), home.into()),
+        ("TMPDIR".into(), home.into()),
+    ]
 }
 
 fn spawn(host: &Host, command: &CommandLine, data: &Path, log: &Path) -> io::Result<()> {

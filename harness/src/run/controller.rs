@@ -64,11 +64,24 @@ fn run(folder: &Path, progress: &ProgressSender) -> Result<Exit> {
     let wakes = Wakes::new().context("cannot create an event descriptor")?;
     listen_for_interrupt(wakes.clone())?;
     let plan: TrialPlan = store::read_json(&folder.join(names::PLAN), "the plan of a trial")?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-    let set_up = SetUp { plan: &plan, folder, progress, wakes: &wakes, runtime: runtime.handle() };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()?;
+    let set_up = SetUp {
+        plan: &plan,
+        folder,
+        progress,
+        wakes: &wakes,
+        runtime: runtime.handle(),
+    };
     let reason = set_up.run()?;
     runtime.shutdown_background();
-    Ok(if reason == EndReason::Interrupted { Exit::Interrupted } else { Exit::Met })
+    Ok(if reason == EndReason::Interrupted {
+        Exit::Interrupted
+    } else {
+        Exit::Met
+    })
 }
 
 /// SIGTERM means: heal, store, end. It is taken by a thread, since nothing in here may run in a handler.
@@ -76,12 +89,15 @@ fn listen_for_interrupt(wakes: Wakes) -> Result<()> {
     let mut set = SigSet::empty();
     set.add(Signal::SIGTERM);
     set.thread_block().context("cannot block SIGTERM")?;
-    let signals = SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC).context("cannot create a signal descriptor")?;
-    std::thread::Builder::new().name("interrupt".into()).spawn(move || {
-        while let Ok(Some(_)) = signals.read_signal() {
-            wakes.interrupt();
-        }
-    })?;
+    let signals = SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC)
+        .context("cannot create a signal descriptor")?;
+    std::thread::Builder::new()
+        .name("interrupt".into())
+        .spawn(move || {
+            while let Ok(Some(_)) = signals.read_signal() {
+                wakes.interrupt();
+            }
+        })?;
     Ok(())
 }
 
@@ -99,7 +115,8 @@ impl SetUp<'_> {
         let logs = self.folder.join(names::LOGS);
         let inside = Inside::read()?;
         let network = Network::create()?;
-        let spec = backend::find(&arm.cluster.backend).context("the plan names a backend that this build does not have")?;
+        let spec = backend::find(&arm.cluster.backend)
+            .context("the plan names a backend that this build does not have")?;
         self.progress.stage(format!(
             "starting {}@{} on {} node{}",
             spec.name,
@@ -109,36 +126,89 @@ impl SetUp<'_> {
         ));
         let began = Instant::now();
         let server = &self.plan.server.path;
-        let cluster = Cluster::start(spec, &arm.cluster, server, &inside, &network, &logs, self.runtime)?;
-        self.progress.stage(format!("ready after {:.1} s; starting {} workers", began.elapsed().as_secs_f64(), arm.workload.workers));
+        let cluster = Cluster::start(
+            spec,
+            &arm.cluster,
+            server,
+            &inside,
+            &network,
+            &logs,
+            self.runtime,
+        )?;
+        self.progress.stage(format!(
+            "ready after {:.1} s; starting {} workers",
+            began.elapsed().as_secs_f64(),
+            arm.workload.workers
+        ));
 
-        let (recorder, recording) = Recorder::start(&self.folder.join(names::HISTORY)).context("cannot create the history")?;
+        let (recorder, recording) = Recorder::start(&self.folder.join(names::HISTORY))
+            .context("cannot create the history")?;
         recorder.record(Event::Header(self.header()));
         let memory = inside.scratch.join("memory.sock");
         let sink = recorder.clone();
-        let store = MemoryServer::start(&memory, arm.workload.tokens, Box::new(move |access| sink.record(Event::Access(access))))
-            .context("cannot open the memory store's socket")?;
-        let (hosts, workers) = clients::start(&self.client_spec(&cluster, &memory, &logs), &inside, &network, self.wakes)?;
+        let store = MemoryServer::start(
+            &memory,
+            arm.workload.tokens,
+            Box::new(move |access| sink.record(Event::Access(access))),
+        )
+        .context("cannot open the memory store's socket")?;
+        let (hosts, workers) = clients::start(
+            &self.client_spec(&cluster, &memory, &logs),
+            &inside,
+            &network,
+            self.wakes,
+        )?;
 
         let leader = LeaderCell::default();
         let asked = Arc::clone(&leader);
         let world = Arc::new(World::new(
-            cluster.hosts.iter().map(|host| Arc::clone(host) as Arc<dyn FaultableHost>).collect(),
-            hosts.iter().map(|host| Arc::clone(host) as Arc<dyn FaultableHost>).collect(),
-            Box::new(move || Some(asked.lock().unwrap_or_else(PoisonError::into_inner).clone()).filter(|name| !name.is_empty())),
+            cluster
+                .hosts
+                .iter()
+                .map(|host| Arc::clone(host) as Arc<dyn FaultableHost>)
+                .collect(),
+            hosts
+                .iter()
+                .map(|host| Arc::clone(host) as Arc<dyn FaultableHost>)
+                .collect(),
+            Box::new(move || {
+                Some(asked.lock().unwrap_or_else(PoisonError::into_inner).clone())
+                    .filter(|name| !name.is_empty())
+            }),
         ));
         let every_node = arm.faults.iter().any(|fault| reaches_nodes(&fault.target));
-        let watching = observers::start(&cluster, every_node, &leader, &recorder, self.wakes, self.progress, self.runtime);
+        let watching = observers::start(
+            &cluster,
+            every_node,
+            &leader,
+            &recorder,
+            self.wakes,
+            self.progress,
+            self.runtime,
+        );
         let (engine, noticing) = self.start_engine(&world, &recorder)?;
 
-        let drive = Drive::new(self.drive_config()?, workers, recorder.clone(), self.progress.clone(), world, engine, self.wakes.clone());
+        let drive = Drive::new(
+            self.drive_config()?,
+            workers,
+            recorder.clone(),
+            self.progress.clone(),
+            world,
+            engine,
+            self.wakes.clone(),
+        );
         let end = drive.run();
         if let Some(noticing) = noticing {
-            noticing.join().map_err(|_| anyhow!("the thread that records faults panicked"))?;
+            noticing
+                .join()
+                .map_err(|_| anyhow!("the thread that records faults panicked"))?;
         }
         let reason = self.conclude(&cluster, &store, &end, &recorder)?;
         drop(watching);
-        recorder.record(Event::End(End { reason, at_ns: now_ns() }));
+        recorder.record(Event::End(End {
+            reason,
+            at_ns: now_ns(),
+        }));
         drop(store);
         finish(recorder, recording)?;
         Ok(reason)
@@ -188,7 +258,11 @@ impl SetUp<'_> {
                 lock: workload.lock.clone(),
                 lock_config,
                 resource: workload.resource.clone(),
-                resource_config: ResourceConfig { endpoint, memory: memory.clone(), request_timeout_ms },
+                resource_config: ResourceConfig {
+                    endpoint,
+                    memory: memory.clone(),
+                    request_timeout_ms,
+                },
                 discipline: workload.discipline,
             };
             (setup, node.name.clone())
@@ -197,13 +271,19 @@ impl SetUp<'_> {
             Some(worker) => worker.iter().map(Into::into).collect(),
             None => vec!["/proc/self/exe".into(), "worker".into()],
         };
-        ClientSpec { workers: self.plan.arm.workload.workers, argv, logs: PathBuf::from(logs), setup: Box::new(setup) }
+        ClientSpec {
+            workers: self.plan.arm.workload.workers,
+            argv,
+            logs: PathBuf::from(logs),
+            setup: Box::new(setup),
+        }
     }
 
     fn drive_config(&self) -> Result<DriveConfig> {
         let workload = &self.plan.arm.workload;
         Ok(DriveConfig {
-            workload: script::find(&workload.kind).context("the plan names a workload that this build does not have")?,
+            workload: script::find(&workload.kind)
+                .context("the plan names a workload that this build does not have")?,
             script: ScriptConfig {
                 locks: workload.locks,
                 hold_ns: workload.hold.min_ns..=workload.hold.max_ns,
@@ -235,49 +315,89 @@ impl SetUp<'_> {
     }
 
     /// After the workload: is the cluster well again, and what does the resource hold?
-    fn conclude(&self, cluster: &Cluster, store: &MemoryServer, end: &DriveEnd, recorder: &Recorder) -> Result<EndReason> {
+    fn conclude(
+        &self,
+        cluster: &Cluster,
+        store: &MemoryServer,
+        end: &DriveEnd,
+        recorder: &Recorder,
+    ) -> Result<EndReason> {
         let mut reason = end.reason;
         let mut log = String::new();
         for failure in &end.failures {
             log.push_str(&format!("{failure}\n"));
         }
         if let Err(error) = cluster.await_healthy(self.runtime) {
-            let text = format!("after the last fault was healed, the cluster did not get well: {error:#}");
+            let text =
+                format!("after the last fault was healed, the cluster did not get well: {error:#}");
             self.progress.send(&Progress::Warning(text.clone()));
             log.push_str(&text);
-            reason = if reason == EndReason::Interrupted { reason } else { EndReason::Failed };
+            reason = if reason == EndReason::Interrupted {
+                reason
+            } else {
+                EndReason::Failed
+            };
         }
         if let Err(error) = self.read_finals(cluster, store, end, recorder) {
             self.progress.send(&Progress::Warning(format!("{error:#}")));
             log.push_str(&format!("{error:#}\n"));
-            reason = if reason == EndReason::Interrupted { reason } else { EndReason::Failed };
+            reason = if reason == EndReason::Interrupted {
+                reason
+            } else {
+                EndReason::Failed
+            };
         }
         if !log.is_empty() {
             let path = self.folder.join(names::LOGS).join("controller.log");
-            std::fs::write(&path, log).with_context(|| format!("cannot write {}", path.display()))?;
+            std::fs::write(&path, log)
+                .with_context(|| format!("cannot write {}", path.display()))?;
         }
         Ok(reason)
     }
 
-    fn read_finals(&self, cluster: &Cluster, store: &MemoryServer, end: &DriveEnd, recorder: &Recorder) -> Result<()> {
-        let Some(name) = &self.plan.arm.workload.resource else { return Ok(()) };
-        let spec = resource::find(name).context("the plan names a resource that this build does not have")?;
+    fn read_finals(
+        &self,
+        cluster: &Cluster,
+        store: &MemoryServer,
+        end: &DriveEnd,
+        recorder: &Recorder,
+    ) -> Result<()> {
+        let Some(name) = &self.plan.arm.workload.resource else {
+            return Ok(());
+        };
+        let spec = resource::find(name)
+            .context("the plan names a resource that this build does not have")?;
         if spec.backend.is_empty() {
             for (key, register) in store.registers() {
                 let (version, elements) = (register.version, register.elements);
-                recorder.record(Event::Final(FinalRead { key, version, elements, at_ns: now_ns() }));
+                recorder.record(Event::Final(FinalRead {
+                    key,
+                    version,
+                    elements,
+                    at_ns: now_ns(),
+                }));
             }
             return Ok(());
         }
         for key in &end.registers {
             let register = self.runtime.block_on(self.read_final(spec, cluster, key))?;
             let (version, elements) = (register.version, register.elements);
-            recorder.record(Event::Final(FinalRead { key: key.clone(), version, elements, at_ns: now_ns() }));
+            recorder.record(Event::Final(FinalRead {
+                key: key.clone(),
+                version,
+                elements,
+                at_ns: now_ns(),
+            }));
         }
         Ok(())
     }
 
-    async fn read_final(&self, spec: &resource::ResourceSpec, cluster: &Cluster, key: &str) -> Result<resource::Snapshot> {
+    async fn read_final(
+        &self,
+        spec: &resource::ResourceSpec,
+        cluster: &Cluster,
+        key: &str,
+    ) -> Result<resource::Snapshot> {
         let began = Instant::now();
         let mut why = String::new();
         for node in cluster.info.nodes.iter().cycle() {
@@ -289,7 +409,9 @@ impl SetUp<'_> {
             match (spec.connect)(config).await {
                 Ok(resource) => match resource.read(key, None).await {
                     Reply::Ok(register) => return Ok(register),
-                    Reply::Fail(reason) | Reply::Info(reason) => why = format!("{}: {reason}", node.name),
+                    Reply::Fail(reason) | Reply::Info(reason) => {
+                        why = format!("{}: {reason}", node.name)
+                    }
                 },
                 Err(error) => why = format!("{}: {error}", node.name),
             }
@@ -298,18 +420,25 @@ impl SetUp<'_> {
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        Err(anyhow!("the final content of register {key} cannot be read within {FINAL_READ_LIMIT:?}: {why}"))
+        Err(anyhow!(
+            "the final content of register {key} cannot be read within {FINAL_READ_LIMIT:?}: {why}"
+        ))
     }
 }
 
 /// Whether a fault on this target can pause an observer's node.
 fn reaches_nodes(target: &Target) -> bool {
-    !matches!(target, Target::Holder | Target::Waiter | Target::Client | Target::ClientHost(_))
+    !matches!(
+        target,
+        Target::Holder | Target::Waiter | Target::Client | Target::ClientHost(_)
+    )
 }
 
 fn finish(recorder: Recorder, recording: super::recorder::RecorderThread) -> Result<()> {
     // The memory store's threads keep a recorder each; telling the writer to end is not theirs to wait for.
     recorder.close();
-    recording.finish().context("the history could not be written to its end")?;
+    recording
+        .finish()
+        .context("the history could not be written to its end")?;
     Ok(())
 }

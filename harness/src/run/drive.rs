@@ -7,7 +7,9 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 
-use checkers::history::{ClientOpened, Completion, EndReason, Event, Function, Invoke, Ns, Outcome};
+use checkers::history::{
+    ClientOpened, Completion, EndReason, Event, Function, Invoke, Ns, Outcome,
+};
 use nemesis::{Engine, TriggerEvent};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use workloads::script::{Action, ScriptConfig, WorkloadSpec};
@@ -94,7 +96,9 @@ impl Drive {
         engine: Option<Engine>,
         wakes: Wakes,
     ) -> Self {
-        let lock_names = (0..config.script.locks).map(|lock| format!("l{lock}")).collect();
+        let lock_names = (0..config.script.locks)
+            .map(|lock| format!("l{lock}"))
+            .collect();
         Self {
             workers,
             slots: Vec::new(),
@@ -158,8 +162,19 @@ impl Drive {
         self.next_client += 1;
         let Worker { host, node, .. } = &self.workers[worker];
         let (host, node) = (host.clone(), node.clone());
-        self.recorder.record(Event::Client(ClientOpened { client, host, node, at_ns: now_ns() }));
-        Slot::new(client, worker, self.config.workload, &self.config.script, self.config.seed)
+        self.recorder.record(Event::Client(ClientOpened {
+            client,
+            host,
+            node,
+            at_ns: now_ns(),
+        }));
+        Slot::new(
+            client,
+            worker,
+            self.config.workload,
+            &self.config.script,
+            self.config.seed,
+        )
     }
 
     /// Asks the slot's script what comes next, and does it.
@@ -171,7 +186,10 @@ impl Drive {
         }
         match slot.script.next(last, &mut slot.rng) {
             Action::Wait { ns } => self.sleep(index, now_ns() + ns),
-            Action::Step { f: Function::Acquire, .. } if self.draining.is_some() => slot.doing = Doing::Done,
+            Action::Step {
+                f: Function::Acquire,
+                ..
+            } if self.draining.is_some() => slot.doing = Doing::Done,
             Action::Step { f, lock } => {
                 slot.lock = lock;
                 match f {
@@ -201,7 +219,11 @@ impl Drive {
     /// operations it has; holding back whole rounds leaves the holds as they were drawn.
     fn pace(&mut self) -> Option<Ns> {
         let rate = self.config.rate_per_s?;
-        let operations = if self.config.workload.needs_resource { 4.0 } else { 2.0 };
+        let operations = if self.config.workload.needs_resource {
+            4.0
+        } else {
+            2.0
+        };
         let now = now_ns();
         let start = self.next_round_ns.max(now);
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
@@ -220,14 +242,27 @@ impl Drive {
         let lock = self.lock_names[slot.lock as usize].as_str();
         let element = (f == Function::Write).then_some(self.next_element);
         self.next_element += u64::from(element.is_some());
-        let key = matches!(f, Function::Read | Function::Write).then(|| slot.key.clone()).flatten();
-        let step = Step { op, client, f, lock: lock.into(), key: key.as_deref().map(Into::into), element };
+        let key = matches!(f, Function::Read | Function::Write)
+            .then(|| slot.key.clone())
+            .flatten();
+        let step = Step {
+            op,
+            client,
+            f,
+            lock: lock.into(),
+            key: key.as_deref().map(Into::into),
+            element,
+        };
         // A step has only numbers and text: it always serialises.
         if let Ok(line) = serde_json::to_vec(&step) {
             self.workers[slot.worker].send(&line);
         }
         let lock = lock.to_owned();
-        slot.doing = Doing::Busy { op, f, since_ns: at_ns };
+        slot.doing = Doing::Busy {
+            op,
+            f,
+            since_ns: at_ns,
+        };
         self.open.insert(op, index);
         match f {
             Function::Acquire => self.world.waits(client, &self.workers[slot.worker].host),
@@ -237,7 +272,15 @@ impl Drive {
             }
             Function::Read | Function::Write | Function::Holds => {}
         }
-        self.recorder.record(Event::Invoke(Invoke { op, client, f, lock, key, element, at_ns }));
+        self.recorder.record(Event::Invoke(Invoke {
+            op,
+            client,
+            f,
+            lock,
+            key,
+            element,
+            at_ns,
+        }));
     }
 
     fn sleep(&mut self, index: usize, until_ns: Ns) {
@@ -270,7 +313,10 @@ impl Drive {
         }
         let host = &self.workers[self.slots[index].worker].host;
         let triggered = self.engine.as_ref()?.trigger(event, Some(host));
-        triggered.iter().find(|firing| firing.immediate).map(|firing| firing.id)
+        triggered
+            .iter()
+            .find(|firing| firing.immediate)
+            .map(|firing| firing.id)
     }
 
     fn take_wakes(&mut self) {
@@ -322,7 +368,10 @@ impl Drive {
     fn take(&mut self, worker: usize, said: Said) -> Result<(), WorkerError> {
         match said {
             Said::Done(outcome, completion) => {
-                let slot = self.open.remove(&completion.op).filter(|slot| self.slots[*slot].worker == worker);
+                let slot = self
+                    .open
+                    .remove(&completion.op)
+                    .filter(|slot| self.slots[*slot].worker == worker);
                 let Some(index) = slot else {
                     return Err(self.workers[worker].not_open(completion.op));
                 };
@@ -336,7 +385,12 @@ impl Drive {
                     self.belief_ends(index);
                 }
                 let (client, lock, at_ns, why) = (lost.client, lost.lock, lost.at_ns, lost.why);
-                self.recorder.record(Event::Lost(checkers::history::Lost { client, lock, at_ns, why }));
+                self.recorder.record(Event::Lost(checkers::history::Lost {
+                    client,
+                    lock,
+                    at_ns,
+                    why,
+                }));
             }
             other @ (Said::Hello(_) | Said::Ready | Said::Refused(_)) => {
                 return Err(self.workers[worker].out_of_turn(&other));
@@ -347,7 +401,9 @@ impl Drive {
 
     /// An operation ended: record it, count it, go on.
     fn complete(&mut self, index: usize, outcome: Outcome, completion: Completion) {
-        let Doing::Busy { f, .. } = self.slots[index].doing else { return };
+        let Doing::Busy { f, .. } = self.slots[index].doing else {
+            return;
+        };
         self.live.operation();
         self.count(index, f, outcome, &completion);
         self.recorder.record(match outcome {
@@ -382,8 +438,15 @@ impl Drive {
         if f != Function::Write {
             return;
         }
-        match (outcome, &self.slots[index].key, completion.base, completion.version) {
-            (Outcome::Ok, Some(key), Some(base), Some(version)) => self.live.wrote(key, base, version),
+        match (
+            outcome,
+            &self.slots[index].key,
+            completion.base,
+            completion.version,
+        ) {
+            (Outcome::Ok, Some(key), Some(base), Some(version)) => {
+                self.live.wrote(key, base, version)
+            }
             (Outcome::Fail, ..) => self.live.refused(),
             _ => {}
         }
@@ -424,7 +487,11 @@ impl Drive {
             self.progress.send(&Progress::Warning(why.clone()));
             self.failures.push(error);
         }
-        let code = if expected { "worker-killed" } else { "worker-ended" };
+        let code = if expected {
+            "worker-killed"
+        } else {
+            "worker-ended"
+        };
         for index in 0..self.slots.len() {
             if self.slots[index].worker == worker {
                 self.abandon(index, &format!("{code}: {why}"));
@@ -438,12 +505,20 @@ impl Drive {
         if let Doing::Busy { op, since_ns, .. } = self.slots[index].doing {
             self.open.remove(&op);
             let (invoke_ns, return_ns, error) = (since_ns, now_ns(), Some(why.to_owned()));
-            self.recorder.record(Event::Info(Completion { op, invoke_ns, return_ns, error, ..Completion::default() }));
+            self.recorder.record(Event::Info(Completion {
+                op,
+                invoke_ns,
+                return_ns,
+                error,
+                ..Completion::default()
+            }));
         }
     }
 
     fn replace_worker(&mut self, worker: Worker) {
-        let Some(index) = self.workers.iter().position(|old| old.host == worker.host) else { return };
+        let Some(index) = self.workers.iter().position(|old| old.host == worker.host) else {
+            return;
+        };
         self.workers[index] = worker;
         for slot in 0..self.slots.len() {
             if self.slots[slot].worker == index && self.draining.is_none() {
@@ -455,7 +530,9 @@ impl Drive {
 
     fn tick(&mut self, now: Ns) {
         let faults = self.engine.as_ref().map(Engine::active).unwrap_or_default();
-        self.progress.send(&Progress::Tick(self.live.tick((now - self.start_ns) / 1_000_000, faults)));
+        self.progress.send(&Progress::Tick(
+            self.live.tick((now - self.start_ns) / 1_000_000, faults),
+        ));
     }
 
     /// Begins to end the run when its time is over, when it is interrupted, or when nobody is left.
@@ -463,7 +540,9 @@ impl Drive {
         let longest = *self.config.script.hold_ns.end();
         let (reason, limit) = if self.wakes.is_interrupted() {
             (EndReason::Interrupted, DRAIN_NS)
-        } else if self.workers.iter().all(|worker| !worker.is_open()) && !self.world.may_restart_clients() {
+        } else if self.workers.iter().all(|worker| !worker.is_open())
+            && !self.world.may_restart_clients()
+        {
             (EndReason::Failed, 0)
         } else if now >= self.start_ns + self.config.duration_ns {
             (EndReason::Completed, longest + DRAIN_NS)
@@ -478,7 +557,9 @@ impl Drive {
         for index in 0..self.slots.len() {
             match self.slots[index].doing {
                 // A holder keeps its hold; everybody else has nothing left to wait for.
-                Doing::Waiting { .. } if !self.slots[index].believes => self.slots[index].doing = Doing::Done,
+                Doing::Waiting { .. } if !self.slots[index].believes => {
+                    self.slots[index].doing = Doing::Done
+                }
                 Doing::Parked { .. } => self.step(index, Function::Write),
                 _ => {}
             }
@@ -491,7 +572,12 @@ impl Drive {
             self.abandon(index, "run-ended: still open when the run's time was over");
         }
         self.tick(now);
-        DriveEnd { reason, operations: self.next_op, registers: self.registers.all(), failures: self.failures }
+        DriveEnd {
+            reason,
+            operations: self.next_op,
+            registers: self.registers.all(),
+            failures: self.failures,
+        }
     }
 
     /// Sleeps until a worker says something, a wake comes, or a timer is due.
@@ -507,12 +593,21 @@ impl Drive {
         }
         let left = until.saturating_sub(now_ns());
         // poll(2) counts milliseconds; rounding up would make short holds long.
-        let timeout = PollTimeout::try_from(std::time::Duration::from_millis(left / 1_000_000)).unwrap_or(PollTimeout::ZERO);
-        let timeout = if left > 0 && left < 1_000_000 { self.nap(left) } else { timeout };
+        let timeout = PollTimeout::try_from(std::time::Duration::from_millis(left / 1_000_000))
+            .unwrap_or(PollTimeout::ZERO);
+        let timeout = if left > 0 && left < 1_000_000 {
+            self.nap(left)
+        } else {
+            timeout
+        };
         let mut fds = vec![PollFd::new(self.wakes.fd(), PollFlags::POLLIN)];
         for worker in self.workers.iter().filter(|worker| worker.is_open()) {
             fds.push(PollFd::new(worker.output_fd(), PollFlags::POLLIN));
-            fds.extend(worker.blocked_input_fd().map(|fd| PollFd::new(fd, PollFlags::POLLOUT)));
+            fds.extend(
+                worker
+                    .blocked_input_fd()
+                    .map(|fd| PollFd::new(fd, PollFlags::POLLOUT)),
+            );
         }
         // An interrupted poll is a wake-up like any other.
         let _ = poll(&mut fds, timeout);

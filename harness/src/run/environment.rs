@@ -38,17 +38,30 @@ impl Environment {
     pub fn now(servers: &[Located]) -> Self {
         let name = nix::sys::utsname::uname();
         let word = |word: &std::ffi::OsStr| word.to_string_lossy().into_owned();
-        let kernel = name.map(|name| format!("{} {} {}", word(name.sysname()), word(name.release()), word(name.machine())));
+        let kernel = name.map(|name| {
+            format!(
+                "{} {} {}",
+                word(name.sysname()),
+                word(name.release()),
+                word(name.machine())
+            )
+        });
         Self {
             fencepost: env!("CARGO_PKG_VERSION").to_owned(),
             commit: COMMIT.to_owned(),
             kernel: kernel.unwrap_or_default(),
             cpus: std::thread::available_parallelism().map_or(0, usize::from),
             cpu_model: field("/proc/cpuinfo", "model name"),
-            memory_mib: field("/proc/meminfo", "MemTotal").trim_end_matches(" kB").parse().map_or(0, |kib: u64| kib / 1024),
+            memory_mib: field("/proc/meminfo", "MemTotal")
+                .trim_end_matches(" kB")
+                .parse()
+                .map_or(0, |kib: u64| kib / 1024),
             root: nix::unistd::geteuid().is_root(),
             began: humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string(),
-            servers: servers.iter().map(|one| (format!("{}@{}", one.backend, one.version), one.clone())).collect(),
+            servers: servers
+                .iter()
+                .map(|one| (format!("{}@{}", one.backend, one.version), one.clone()))
+                .collect(),
         }
     }
 }
@@ -56,6 +69,11 @@ impl Environment {
 /// The value of the first line `name: value` of a file; empty where there is none.
 fn field(path: &str, name: &str) -> String {
     let text = std::fs::read_to_string(path).unwrap_or_default();
-    let value = |line: &str| line.strip_prefix(name)?.trim_start().strip_prefix(':').map(|value| value.trim().to_owned());
+    let value = |line: &str| {
+        line.strip_prefix(name)?
+            .trim_start()
+            .strip_prefix(':')
+            .map(|value| value.trim().to_owned())
+    };
     text.lines().find_map(value).unwrap_or_default()
 }

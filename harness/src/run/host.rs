@@ -24,7 +24,11 @@ impl ManagedHost {
     /// A host whose process `restart` can start again.
     #[must_use]
     pub fn new(host: Host, restart: Restart) -> Self {
-        Self { host, killed: AtomicBool::new(false), restart }
+        Self {
+            host,
+            killed: AtomicBool::new(false),
+            restart,
+        }
     }
 
     /// The host.
@@ -64,7 +68,13 @@ impl HostControl for ManagedHost {
 
     fn restart(&self) -> io::Result<()> {
         // The ends of the killed processes are known; only what comes from now on is news.
-        while self.host.exits().try_next().map_err(io::Error::other)?.is_some() {}
+        while self
+            .host
+            .exits()
+            .try_next()
+            .map_err(io::Error::other)?
+            .is_some()
+        {}
         (self.restart)(&self.host)?;
         self.killed.store(false, Ordering::SeqCst);
         Ok(())

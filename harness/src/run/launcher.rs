@@ -69,19 +69,39 @@ struct Run {
 /// # Errors
 /// What keeps the run from starting or from being stored.
 pub fn run(options: RunOptions) -> Result<Exit> {
-    let Some(resolved) = resolve(&options)? else { return Ok(Exit::Usage) };
+    let Some(resolved) = resolve(&options)? else {
+        return Ok(Exit::Usage);
+    };
     let mut display = options.display.clone();
     let servers = locate(&resolved, &options, &mut display)?;
-    let name = options.scenario.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+    let name = options
+        .scenario
+        .file_stem()
+        .map(|stem| stem.to_string_lossy().into_owned())
+        .unwrap_or_default();
     let folder = store::create_run(&options.results, &name, resolved.seed)?;
     let rerun = format!("{} --seed {}", options.rerun, resolved.seed);
-    let plan = RunPlan { format: FORMAT_VERSION, rerun, scenario: resolved };
+    let plan = RunPlan {
+        format: FORMAT_VERSION,
+        rerun,
+        scenario: resolved,
+    };
     store::write_json(&folder.join(names::PLAN), &plan)?;
     let located: Vec<Located> = servers.values().cloned().collect();
-    store::write_json(&folder.join(names::ENVIRONMENT), &Environment::now(&located))?;
+    store::write_json(
+        &folder.join(names::ENVIRONMENT),
+        &Environment::now(&located),
+    )?;
     display.begin(&plan, &folder);
     let signals = catch_signals()?;
-    Run { options, plan, folder, servers, signals }.trials(display)
+    Run {
+        options,
+        plan,
+        folder,
+        servers,
+        signals,
+    }
+    .trials(display)
 }
 
 /// Reads and resolves the scenario; `None` after its mistakes were printed.
@@ -95,7 +115,10 @@ fn resolve(options: &RunOptions) -> Result<Option<Resolved>> {
         }
     };
     // A seed that people can read and type.
-    let seed = options.seed.or(scenario.seed).unwrap_or_else(|| u64::from(rand::random::<u32>() % 1_000_000));
+    let seed = options
+        .seed
+        .or(scenario.seed)
+        .unwrap_or_else(|| u64::from(rand::random::<u32>() % 1_000_000));
     let mut resolved = match scenario.resolve(&options.set, seed, options.trials) {
         Ok(resolved) => resolved,
         Err(errors) => {
@@ -106,7 +129,10 @@ fn resolve(options: &RunOptions) -> Result<Option<Resolved>> {
     for wanted in &options.arms {
         if !resolved.arms.iter().any(|arm| arm.name == *wanted) {
             let known: Vec<_> = resolved.arms.iter().map(|arm| arm.name.as_str()).collect();
-            eprintln!("--arm: expected one of {}, found \"{wanted}\"", known.join(", "));
+            eprintln!(
+                "--arm: expected one of {}, found \"{wanted}\"",
+                known.join(", ")
+            );
             return Ok(None);
         }
     }
@@ -117,7 +143,11 @@ fn resolve(options: &RunOptions) -> Result<Option<Resolved>> {
 }
 
 /// Finds or fetches every server that an arm needs, before anything starts.
-fn locate(resolved: &Resolved, options: &RunOptions, display: &mut Display) -> Result<BTreeMap<String, Located>> {
+fn locate(
+    resolved: &Resolved,
+    options: &RunOptions,
+    display: &mut Display,
+) -> Result<BTreeMap<String, Located>> {
     let provisioner = Provisioner::from_env();
     let mut servers = BTreeMap::new();
     for arm in &resolved.arms {
@@ -126,7 +156,10 @@ fn locate(resolved: &Resolved, options: &RunOptions, display: &mut Display) -> R
             continue;
         }
         let wanted = Wanted::new(&arm.cluster.backend, Some(&arm.cluster.version))?;
-        let given = options.binaries.get(&arm.cluster.backend).map(PathBuf::as_path);
+        let given = options
+            .binaries
+            .get(&arm.cluster.backend)
+            .map(PathBuf::as_path);
         let located = provisioner.locate(&wanted, given, &|line| display.note(line))?;
         servers.insert(name, located);
     }
@@ -140,8 +173,10 @@ fn server_name(arm: &ArmPlan) -> String {
 /// From here on Ctrl-C is read from a descriptor: the run is ended in order.
 fn catch_signals() -> Result<SignalFd> {
     let set: SigSet = [Signal::SIGINT, Signal::SIGTERM].into_iter().collect();
-    set.thread_block().context("cannot block SIGINT and SIGTERM")?;
-    SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).context("cannot create a signal descriptor")
+    set.thread_block()
+        .context("cannot block SIGINT and SIGTERM")?;
+    SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
+        .context("cannot create a signal descriptor")
 }
 
 /// How one trial's sandbox ended.
@@ -166,7 +201,9 @@ impl Run {
                 display.begin_trial(&plan, self.plan.scenario.trials);
                 let ended = self.sandboxed(&folder, &mut display)?;
                 let verdict = match &ended {
-                    Ended::NotSetUp(why) => evaluate::unreadable(&plan, format!("the set-up failed: {why}")),
+                    Ended::NotSetUp(why) => {
+                        evaluate::unreadable(&plan, format!("the set-up failed: {why}"))
+                    }
                     Ended::Stored | Ended::Interrupted => evaluate::trial(&folder)?,
                 };
                 store::write_json(&folder.join(names::VERDICT), &verdict)?;
@@ -206,14 +243,18 @@ impl Run {
             arm: arm.clone(),
             trial,
             seed,
-            server: Server { path: located.path.clone(), origin: located.detail.clone() },
+            server: Server {
+                path: located.path.clone(),
+                origin: located.detail.clone(),
+            },
             worker: self.options.worker.clone(),
         })
     }
 
     /// Runs the controller in a sandbox until both have ended.
     fn sandboxed(&self, folder: &Path, display: &mut Display) -> Result<Ended> {
-        let (reader, writer) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK).context("cannot create a pipe")?;
+        let (reader, writer) =
+            pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK).context("cannot create a pipe")?;
         // The controller's end blocks: a progress line is never torn.
         nix::fcntl::fcntl(&writer, nix::fcntl::FcntlArg::F_SETFL(OFlag::empty()))?;
         let started = Sandbox::start(SandboxSpec {
@@ -226,7 +267,12 @@ impl Run {
             Ok(sandbox) => sandbox,
             Err(error) => return Ok(Ended::NotSetUp(error.to_string())),
         };
-        let mut watch = Watch { reader, pending: Vec::new(), failed: None, interrupted: false };
+        let mut watch = Watch {
+            reader,
+            pending: Vec::new(),
+            failed: None,
+            interrupted: false,
+        };
         watch.until_closed(&self.signals, &sandbox, display)?;
         let end = sandbox.wait();
         Ok(match (end, watch.failed) {
@@ -234,7 +280,9 @@ impl Run {
             _ if watch.interrupted => Ended::Interrupted,
             (ControllerEnd::Exited(0), None) => Ended::Stored,
             (end, None) => {
-                display.error(&format!("the controller {end}; what it recorded until then is checked"));
+                display.error(&format!(
+                    "the controller {end}; what it recorded until then is checked"
+                ));
                 Ended::Stored
             }
         })
@@ -242,7 +290,13 @@ impl Run {
 
     fn needed_paths(&self, folder: &Path) -> Vec<PathBuf> {
         let servers = self.servers.values().map(|server| server.path.clone());
-        let worker = self.options.worker.iter().flatten().take(1).map(PathBuf::from);
+        let worker = self
+            .options
+            .worker
+            .iter()
+            .flatten()
+            .take(1)
+            .map(PathBuf::from);
         servers.chain(worker).chain([folder.to_owned()]).collect()
     }
 }
@@ -268,11 +322,18 @@ struct Watch {
 impl Watch {
     /// Shows progress until the controller has closed its end, and passes Ctrl-C on: the first one asks
     /// for an orderly end, the second one ends everything at once.
-    fn until_closed(&mut self, signals: &SignalFd, sandbox: &Sandbox, display: &mut Display) -> Result<()> {
+    fn until_closed(
+        &mut self,
+        signals: &SignalFd,
+        sandbox: &Sandbox,
+        display: &mut Display,
+    ) -> Result<()> {
         let mut pipe = File::from(self.reader.try_clone()?);
         loop {
-            let mut fds =
-                [PollFd::new(pipe.as_fd(), PollFlags::POLLIN), PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+            let mut fds = [
+                PollFd::new(pipe.as_fd(), PollFlags::POLLIN),
+                PollFd::new(signals.as_fd(), PollFlags::POLLIN),
+            ];
             match poll(&mut fds, PollTimeout::NONE) {
                 Ok(_) | Err(nix::errno::Errno::EINTR) => {}
                 Err(error) => return Err(error).context("cannot wait for the controller"),

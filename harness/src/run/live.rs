@@ -93,7 +93,11 @@ impl Live {
     /// The figures now.
     #[must_use]
     pub fn tick(&self, elapsed_ms: u64, faults: Vec<String>) -> Tick {
-        Tick { elapsed_ms, faults, ..self.tick.clone() }
+        Tick {
+            elapsed_ms,
+            faults,
+            ..self.tick.clone()
+        }
     }
 }
 

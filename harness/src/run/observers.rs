@@ -51,31 +51,59 @@ pub fn start(
     let backend = cluster.spec.backend;
     let mut tasks = Vec::new();
     let found = leader_found(Arc::clone(leader), recorder.clone(), wakes.clone());
-    tasks.push(runtime.spawn(backend.watch_leader(cluster.info.clone(), found)).abort_handle());
+    tasks.push(
+        runtime
+            .spawn(backend.watch_leader(cluster.info.clone(), found))
+            .abort_handle(),
+    );
     let seen = Arc::new(Mutex::new(HashSet::new()));
-    for node in cluster.info.nodes.iter().take(if every_node { usize::MAX } else { 1 }) {
+    for node in cluster
+        .info
+        .nodes
+        .iter()
+        .take(if every_node { usize::MAX } else { 1 })
+    {
         let (seen, recorder) = (Arc::clone(&seen), recorder.clone());
         let sink = Box::new(move |event: LeaseEvent| {
             // Every node tells of the same lease; the first word counts.
-            let word = (event.lock.clone(), event.token, event.phase == LeasePhase::Ended);
-            if seen.lock().unwrap_or_else(PoisonError::into_inner).insert(word) {
+            let word = (
+                event.lock.clone(),
+                event.token,
+                event.phase == LeasePhase::Ended,
+            );
+            if seen
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .insert(word)
+            {
                 recorder.record(Event::Lease(event));
             }
         });
-        tasks.push(runtime.spawn(backend.watch_leases(cluster.info.clone(), node.clone(), sink)).abort_handle());
+        tasks.push(
+            runtime
+                .spawn(backend.watch_leases(cluster.info.clone(), node.clone(), sink))
+                .abort_handle(),
+        );
     }
     let deaths = watch_deaths(cluster.hosts.clone(), recorder.clone(), progress.clone());
     tasks.push(runtime.spawn(deaths).abort_handle());
     Observers(tasks)
 }
 
-fn leader_found(leader: LeaderCell, recorder: Recorder, wakes: Wakes) -> Box<dyn Fn(&str) + Send + Sync> {
+fn leader_found(
+    leader: LeaderCell,
+    recorder: Recorder,
+    wakes: Wakes,
+) -> Box<dyn Fn(&str) + Send + Sync> {
     Box::new(move |node| {
         let mut known = leader.lock().unwrap_or_else(PoisonError::into_inner);
         if *known != node {
             let first = known.is_empty();
             node.clone_into(&mut known);
-            recorder.record(Event::Leader(LeaderSeen { node: node.to_owned(), at_ns: now_ns() }));
+            recorder.record(Event::Leader(LeaderSeen {
+                node: node.to_owned(),
+                at_ns: now_ns(),
+            }));
             if !first && !node.is_empty() {
                 wakes.push(Wake::LeaderChanged);
             }
@@ -89,8 +117,13 @@ async fn watch_deaths(hosts: Vec<Arc<ManagedHost>>, recorder: Recorder, progress
         for host in &hosts {
             if let Ok(Some(exit)) = host.unexpected_exit() {
                 let name = host.host().name().to_owned();
-                let receipt = format!("the server on {name} {} although nobody killed it", exit.end);
-                progress.send(&Progress::Warning(format!("{receipt}; see logs/{name}.log")));
+                let receipt = format!(
+                    "the server on {name} {} although nobody killed it",
+                    exit.end
+                );
+                progress.send(&Progress::Warning(format!(
+                    "{receipt}; see logs/{name}.log"
+                )));
                 recorder.record(Event::Fault(FaultEvent {
                     id,
                     kind: "unasked-exit".to_owned(),
@@ -118,14 +151,16 @@ pub fn record_notices(
     recorder: Recorder,
     wakes: Wakes,
 ) -> std::io::Result<thread::JoinHandle<()>> {
-    thread::Builder::new().name("notices".into()).spawn(move || {
-        for notice in notices {
-            let firing = notice.id();
-            let settled = !matches!(notice, Notice::Healed(_));
-            recorder.record(Event::Fault(notice.into_event()));
-            if settled {
-                wakes.push(Wake::FaultSettled { firing });
+    thread::Builder::new()
+        .name("notices".into())
+        .spawn(move || {
+            for notice in notices {
+                let firing = notice.id();
+                let settled = !matches!(notice, Notice::Healed(_));
+                recorder.record(Event::Fault(notice.into_event()));
+                if settled {
+                    wakes.push(Wake::FaultSettled { firing });
+                }
             }
-        }
-    })
+        })
 }

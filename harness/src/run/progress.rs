@@ -60,7 +60,10 @@ impl ProgressSender {
     pub fn send(&self, message: &Progress) {
         if let (Some(pipe), Ok(mut line)) = (&self.0, serde_json::to_vec(message)) {
             line.push(b'\n');
-            let _ = pipe.lock().unwrap_or_else(PoisonError::into_inner).write_all(&line);
+            let _ = pipe
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .write_all(&line);
         }
     }
 

@@ -37,7 +37,9 @@ impl Recorder {
     pub fn start(path: &Path) -> io::Result<(Self, RecorderThread)> {
         let writer = HistoryWriter::new(File::create(path)?)?;
         let (sender, receiver) = channel();
-        let thread = thread::Builder::new().name("recorder".into()).spawn(move || write(writer, &receiver))?;
+        let thread = thread::Builder::new()
+            .name("recorder".into())
+            .spawn(move || write(writer, &receiver))?;
         Ok((Self(sender), RecorderThread(thread)))
     }
 
@@ -59,7 +61,9 @@ impl RecorderThread {
     /// # Errors
     /// The first error of writing.
     pub fn finish(self) -> io::Result<u64> {
-        self.0.join().unwrap_or_else(|_| Err(io::Error::other("the recorder thread panicked")))
+        self.0
+            .join()
+            .unwrap_or_else(|_| Err(io::Error::other("the recorder thread panicked")))
     }
 }
 

@@ -62,7 +62,13 @@ pub struct Slot {
 impl Slot {
     /// A slot filled by `client`, whose choices are drawn from the trial's seed and its number.
     #[must_use]
-    pub fn new(client: u32, worker: usize, workload: &WorkloadSpec, config: &ScriptConfig, seed: u64) -> Self {
+    pub fn new(
+        client: u32,
+        worker: usize,
+        workload: &WorkloadSpec,
+        config: &ScriptConfig,
+        seed: u64,
+    ) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         // Stream 0 and up are the nemesis's.
         rng.set_stream((1 << 32) + u64::from(client));
@@ -88,7 +94,10 @@ impl Registers {
     /// The register that a round of `lock` works on.
     #[must_use]
     pub fn current(&self, lock: u32) -> String {
-        format!("l{lock}/{}", self.0.get(&lock).copied().unwrap_or(0) / WRITES_PER_REGISTER)
+        format!(
+            "l{lock}/{}",
+            self.0.get(&lock).copied().unwrap_or(0) / WRITES_PER_REGISTER
+        )
     }
 
     /// A write to a register of `lock` was handed out.
@@ -103,7 +112,8 @@ impl Registers {
         locks.sort();
         let generations = |(lock, writes): (&u32, &u64)| {
             let lock = *lock;
-            (0..=writes / WRITES_PER_REGISTER).map(move |generation| format!("l{lock}/{generation}"))
+            (0..=writes / WRITES_PER_REGISTER)
+                .map(move |generation| format!("l{lock}/{generation}"))
         };
         locks.into_iter().flat_map(generations).collect()
     }

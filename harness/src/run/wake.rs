@@ -40,12 +40,20 @@ impl Wakes {
     /// When the system has no file descriptor left.
     pub fn new() -> nix::Result<Self> {
         let event = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?;
-        Ok(Self(Arc::new(Inner { event, pending: Mutex::default(), interrupted: AtomicBool::new(false) })))
+        Ok(Self(Arc::new(Inner {
+            event,
+            pending: Mutex::default(),
+            interrupted: AtomicBool::new(false),
+        })))
     }
 
     /// Puts a reason in and wakes the run loop.
     pub fn push(&self, wake: Wake) {
-        self.0.pending.lock().unwrap_or_else(PoisonError::into_inner).push(wake);
+        self.0
+            .pending
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(wake);
         self.ring();
     }
 
@@ -66,7 +74,13 @@ impl Wakes {
     pub fn take(&self) -> Vec<Wake> {
         // Nothing to read means that nobody rang.
         let _ = self.0.event.read();
-        std::mem::take(&mut *self.0.pending.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(
+            &mut *self
+                .0
+                .pending
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        )
     }
 
     /// What to poll for.

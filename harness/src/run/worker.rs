@@ -38,7 +38,9 @@ pub struct Worker {
 #[derive(Debug, Error)]
 pub enum WorkerError {
     /// A line that is not of the protocol.
-    #[error("worker {host} wrote a line that is not of the worker protocol: {why}\n  line: {line}\n  what a worker may write is in workloads/PROTOCOL.md")]
+    #[error(
+        "worker {host} wrote a line that is not of the worker protocol: {why}\n  line: {line}\n  what a worker may write is in workloads/PROTOCOL.md"
+    )]
     BadLine {
         /// The worker's host.
         host: String,
@@ -56,7 +58,9 @@ pub enum WorkerError {
         clean: bool,
     },
     /// Silence during the set-up.
-    #[error("worker {host} did not {what} within {limit:?}; its standard error is in the run's logs/{host}.log")]
+    #[error(
+        "worker {host} did not {what} within {limit:?}; its standard error is in the run's logs/{host}.log"
+    )]
     Silent {
         /// The worker's host.
         host: String,
@@ -74,7 +78,9 @@ pub enum WorkerError {
         why: String,
     },
     /// Another protocol version.
-    #[error("worker {host} ({worker}) speaks protocol {found}, expected {PROTOCOL_VERSION}; see workloads/PROTOCOL.md")]
+    #[error(
+        "worker {host} ({worker}) speaks protocol {found}, expected {PROTOCOL_VERSION}; see workloads/PROTOCOL.md"
+    )]
     Version {
         /// The worker's host.
         host: String,
@@ -125,13 +131,21 @@ impl Worker {
         };
         if hello.protocol != PROTOCOL_VERSION {
             let (host, worker, found) = (self.host.clone(), hello.worker, hello.protocol);
-            return Err(WorkerError::Version { host, worker, found });
+            return Err(WorkerError::Version {
+                host,
+                worker,
+                found,
+            });
         }
-        let line = serde_json::to_vec(&serde_json::json!({ "setup": setup })).map_err(|error| self.io(error.into()))?;
+        let line = serde_json::to_vec(&serde_json::json!({ "setup": setup }))
+            .map_err(|error| self.io(error.into()))?;
         self.send(&line);
         match self.wait_for("answer the set-up", READY_LIMIT)? {
             Said::Ready => Ok(hello.worker),
-            Said::Refused(why) => Err(WorkerError::Refused { host: self.host.clone(), why }),
+            Said::Refused(why) => Err(WorkerError::Refused {
+                host: self.host.clone(),
+                why,
+            }),
             other => Err(self.unexpected(&other, "ready or refused")),
         }
     }
@@ -177,7 +191,10 @@ impl Worker {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-                    return Err(WorkerError::Closed { host: self.host.clone(), clean: self.incoming.is_empty() });
+                    return Err(WorkerError::Closed {
+                        host: self.host.clone(),
+                        clean: self.incoming.is_empty(),
+                    });
                 }
                 Err(error) => return Err(self.io(error)),
             }
@@ -193,7 +210,12 @@ impl Worker {
         let mut chunk = [0; 64 << 10];
         loop {
             match self.output.read(&mut chunk) {
-                Ok(0) => return Err(WorkerError::Closed { host: self.host.clone(), clean: self.incoming.is_empty() }),
+                Ok(0) => {
+                    return Err(WorkerError::Closed {
+                        host: self.host.clone(),
+                        clean: self.incoming.is_empty(),
+                    });
+                }
                 Ok(count) => self.incoming.extend_from_slice(&chunk[..count]),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -205,7 +227,10 @@ impl Worker {
 
     fn take_lines(&mut self, each: &mut impl FnMut(Said)) -> Result<(), WorkerError> {
         let mut start = 0;
-        while let Some(length) = self.incoming[start.max(self.scanned)..].iter().position(|byte| *byte == b'\n') {
+        while let Some(length) = self.incoming[start.max(self.scanned)..]
+            .iter()
+            .position(|byte| *byte == b'\n')
+        {
             let end = start.max(self.scanned) + length;
             let line = &self.incoming[start..end];
             let said = parse(line).map_err(|why| self.bad_line(why, line))?;
@@ -227,19 +252,28 @@ impl Worker {
         let mut said = Vec::new();
         loop {
             self.flush()?;
-            self.receive(|line| said.push(line))?;
+            let received = self.receive(|line| said.push(line));
             match said.len() {
-                0 => {}
+                // What a worker said before it went wrong counts; what went wrong is found again.
+                0 => received?,
                 1 => return Ok(said.remove(0)),
                 _ => return Err(self.unexpected(&said[1], what)),
             }
             let left = limit.saturating_sub(start.elapsed());
             if left.is_zero() {
-                return Err(WorkerError::Silent { host: self.host.clone(), what, limit });
+                return Err(WorkerError::Silent {
+                    host: self.host.clone(),
+                    what,
+                    limit,
+                });
             }
             let mut fds = vec![PollFd::new(self.output.as_fd(), PollFlags::POLLIN)];
-            fds.extend(self.blocked_input_fd().map(|fd| PollFd::new(fd, PollFlags::POLLOUT)));
-            let wait = PollTimeout::try_from(left.min(Duration::from_secs(1))).unwrap_or(PollTimeout::ZERO);
+            fds.extend(
+                self.blocked_input_fd()
+                    .map(|fd| PollFd::new(fd, PollFlags::POLLOUT)),
+            );
+            let wait = PollTimeout::try_from(left.min(Duration::from_secs(1)))
+                .unwrap_or(PollTimeout::ZERO);
             poll(&mut fds, wait).map_err(|error| self.io(error.into()))?;
         }
     }
@@ -247,7 +281,10 @@ impl Worker {
     /// The worker completed an operation that is not open, or not its own.
     #[must_use]
     pub fn not_open(&self, op: u64) -> WorkerError {
-        self.bad_line(format!("operation {op} is not open in this worker"), format!("…\"op\":{op}…").as_bytes())
+        self.bad_line(
+            format!("operation {op} is not open in this worker"),
+            format!("…\"op\":{op}…").as_bytes(),
+        )
     }
 
     /// The worker said something that belongs to the set-up.
@@ -257,7 +294,10 @@ impl Worker {
     }
 
     fn unexpected(&self, said: &Said, expected: &str) -> WorkerError {
-        self.bad_line(format!("expected {expected}"), format!("{said:?}").as_bytes())
+        self.bad_line(
+            format!("expected {expected}"),
+            format!("{said:?}").as_bytes(),
+        )
     }
 
     fn bad_line(&self, why: String, line: &[u8]) -> WorkerError {
@@ -265,10 +305,17 @@ impl Worker {
         if line.len() > 200 {
             text.push('…');
         }
-        WorkerError::BadLine { host: self.host.clone(), why, line: text }
+        WorkerError::BadLine {
+            host: self.host.clone(),
+            why,
+            line: text,
+        }
     }
 
     fn io(&self, error: io::Error) -> WorkerError {
-        WorkerError::Io { host: self.host.clone(), error }
+        WorkerError::Io {
+            host: self.host.clone(),
+            error,
+        }
     }
 }

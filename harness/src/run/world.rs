@@ -33,8 +33,17 @@ struct State {
 impl World {
     /// A world in which nobody holds anything.
     #[must_use]
-    pub fn new(nodes: Vec<Arc<dyn FaultableHost>>, clients: Vec<Arc<dyn FaultableHost>>, leader: LeaderOf) -> Self {
-        Self { nodes, clients, leader, state: Mutex::default() }
+    pub fn new(
+        nodes: Vec<Arc<dyn FaultableHost>>,
+        clients: Vec<Arc<dyn FaultableHost>>,
+        leader: LeaderOf,
+    ) -> Self {
+        Self {
+            nodes,
+            clients,
+            leader,
+            state: Mutex::default(),
+        }
     }
 
     /// A logical client asked for a lock.
@@ -59,7 +68,9 @@ impl World {
     /// Whether the nemesis killed the host.
     #[must_use]
     pub fn is_killed(&self, host: &str) -> bool {
-        self.clients.iter().any(|client| client.name() == host && client.is_killed())
+        self.clients
+            .iter()
+            .any(|client| client.name() == host && client.is_killed())
     }
 
     /// Whether a client's host is down that may come back.
@@ -72,13 +83,30 @@ impl World {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn client_named(&self, names: &BTreeSet<String>, pick: u64, who: &str) -> Result<Hosts, String> {
-        let fitting: Vec<_> = self.clients.iter().filter(|client| names.contains(client.name())).cloned().collect();
-        if fitting.is_empty() { Err(format!("nobody is a {who} now")) } else { Ok(one(&fitting, pick)) }
+    fn client_named(
+        &self,
+        names: &BTreeSet<String>,
+        pick: u64,
+        who: &str,
+    ) -> Result<Hosts, String> {
+        let fitting: Vec<_> = self
+            .clients
+            .iter()
+            .filter(|client| names.contains(client.name()))
+            .cloned()
+            .collect();
+        if fitting.is_empty() {
+            Err(format!("nobody is a {who} now"))
+        } else {
+            Ok(one(&fitting, pick))
+        }
     }
 
     fn named(hosts: &[Arc<dyn FaultableHost>], name: &str) -> Result<Hosts, String> {
-        let host = hosts.iter().find(|host| host.name() == name).ok_or_else(|| format!("there is no host {name}"))?;
+        let host = hosts
+            .iter()
+            .find(|host| host.name() == name)
+            .ok_or_else(|| format!("there is no host {name}"))?;
         Ok(vec![Arc::clone(host) as Arc<dyn HostControl>])
     }
 
@@ -86,7 +114,9 @@ impl World {
     fn some_nodes(&self, count: usize, pick: u64) -> Hosts {
         let start = index(pick, self.nodes.len());
         let nodes = self.nodes.iter().cycle().skip(start).take(count);
-        nodes.map(|node| Arc::clone(node) as Arc<dyn HostControl>).collect()
+        nodes
+            .map(|node| Arc::clone(node) as Arc<dyn HostControl>)
+            .collect()
     }
 }
 
@@ -97,7 +127,11 @@ fn index(pick: u64, count: usize) -> usize {
 }
 
 fn one(hosts: &[Arc<dyn FaultableHost>], pick: u64) -> Hosts {
-    hosts.get(index(pick, hosts.len())).map(|host| Arc::clone(host) as Arc<dyn HostControl>).into_iter().collect()
+    hosts
+        .get(index(pick, hosts.len()))
+        .map(|host| Arc::clone(host) as Arc<dyn HostControl>)
+        .into_iter()
+        .collect()
 }
 
 impl nemesis::World for World {
@@ -116,16 +150,33 @@ impl nemesis::World for World {
             Target::Waiter => {
                 let state = self.state();
                 let busy: BTreeSet<&String> = state.holders.values().collect();
-                let waiters = state.waiters.values().filter(|host| !busy.contains(host)).cloned().collect();
+                let waiters = state
+                    .waiters
+                    .values()
+                    .filter(|host| !busy.contains(host))
+                    .cloned()
+                    .collect();
                 drop(state);
                 self.client_named(&waiters, pick, "waiter")
             }
             Target::Client => Ok(one(&self.clients, pick)),
-            Target::Leader => Self::named(&self.nodes, &(self.leader)().ok_or("the cluster has no leader now")?),
+            Target::Leader => Self::named(
+                &self.nodes,
+                &(self.leader)().ok_or("the cluster has no leader now")?,
+            ),
             Target::Follower => {
                 let leader = (self.leader)().ok_or("the cluster has no leader now")?;
-                let followers: Vec<_> = self.nodes.iter().filter(|node| node.name() != leader).cloned().collect();
-                if followers.is_empty() { Err("a cluster of one has no follower".into()) } else { Ok(one(&followers, pick)) }
+                let followers: Vec<_> = self
+                    .nodes
+                    .iter()
+                    .filter(|node| node.name() != leader)
+                    .cloned()
+                    .collect();
+                if followers.is_empty() {
+                    Err("a cluster of one has no follower".into())
+                } else {
+                    Ok(one(&followers, pick))
+                }
             }
             Target::One => Ok(self.some_nodes(1, pick)),
             Target::Minority => Ok(self.some_nodes(nodes.saturating_sub(1) / 2, pick)),

@@ -3,7 +3,6 @@
 //! A host outlives its processes: a server that was killed is started again in the same namespaces, at
 //! the same address, with the same links. Every call may be made from any thread.
 
-use std::ffi::OsString;
 use std::fs;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,20 +10,19 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::CloneFlags;
 use nix::sys::signal::Signal;
 use nix::sys::socket::{MsgFlags, setsockopt, sockopt};
 use nix::sys::time::{TimeVal, TimeValLike};
 use nix::sys::wait::waitpid;
 
-use super::control::{Channel, Exited, Numbered, Packet, ReceiveError, Reply, Request};
+use super::control::{Channel, Numbered, Packet, ReceiveError, Reply, Request};
 use super::error::{Failure, SandboxError, Step};
 use super::network::Network;
-use super::signals::End;
+use super::process::{Exits, Process, ProcessSpec};
 use super::spawn::{SELF, SELF_NAME, Spawn, Spawned, c_environment, c_string};
 use super::{HOST_INIT, cgroup, syscalls};
 
@@ -46,48 +44,6 @@ pub struct HostSpec {
     pub neighbours: Vec<Ipv4Addr>,
     /// The run's cgroup directory ([`super::Inside::cgroup`]), below which the host gets its own.
     pub cgroup: Option<PathBuf>,
-}
-
-/// A process to run in a host.
-#[derive(Debug)]
-pub struct ProcessSpec {
-    /// The program (looked up in the environment's PATH unless it contains a slash) and its arguments.
-    /// `/proc/self/exe` is this executable.
-    pub argv: Vec<OsString>,
-    /// The whole environment: nothing is inherited.
-    pub env: Vec<(OsString, OsString)>,
-    /// Working directory; `/` if absent.
-    pub cwd: Option<PathBuf>,
-    /// Standard input.
-    pub stdin: OwnedFd,
-    /// Standard output.
-    pub stdout: OwnedFd,
-    /// Standard error.
-    pub stderr: OwnedFd,
-}
-
-/// A process that was started in a host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Process {
-    /// Its number in this host, never reused.
-    pub id: u64,
-    /// Its PID as the controller sees it.
-    pub pid: i32,
-    /// Its PID as seen in the host.
-    pub host_pid: i32,
-}
-
-/// The end of a process that was started with [`Host::spawn`]. Its descendants are not reported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ProcessExit {
-    /// [`Process::id`].
-    pub id: u64,
-    /// [`Process::host_pid`].
-    pub host_pid: i32,
-    /// How it ended.
-    pub end: End,
-    /// When the host's init reaped it: nanoseconds of CLOCK_MONOTONIC.
-    pub at_ns: u64,
 }
 
 /// A running host. Dropping it kills all of it.
@@ -129,10 +85,7 @@ impl Host {
         let init = start_init(&spec.name, [&init_control, &init_events])?;
         let pid = init.pid.as_raw();
         let host = Self {
-            exits: Exits {
-                host: spec.name.clone(),
-                channel: events,
-            },
+            exits: Exits::new(&spec.name, events),
             name: spec.name,
             address: spec.address,
             cgroup: group.as_ref().map(|(path, _)| path.clone()),
@@ -140,7 +93,7 @@ impl Host {
             pid_namespace: pid_namespace(pid).map_err(|e| {
                 Failure::io(
                     Step::Other,
-                    format!("identify the PID namespace of process {pid}"),
+                    format!("identify the PID namespace of process {pid} (this user must be able to read the fencepost executable)"),
                     &e,
                 )
             })?,
@@ -335,74 +288,6 @@ impl Drop for Host {
         // The kernel kills the whole PID namespace with its PID 1, and reaps it before the wait returns.
         let _ = syscalls::pidfd_send_signal(self.init.pidfd.as_fd(), Signal::SIGKILL);
         while waitpid(self.init.pid, None) == Err(Errno::EINTR) {}
-    }
-}
-
-/// The stream of process ends of one host. Each end goes to one reader. Its descriptor is readable when
-/// there is one (or the host is lost), for use in a poll loop.
-#[derive(Debug)]
-pub struct Exits {
-    host: String,
-    channel: Channel,
-}
-
-impl Exits {
-    /// The next end, if one has been reported by now.
-    pub fn try_next(&self) -> Result<Option<ProcessExit>, SandboxError> {
-        match self.channel.receive::<Exited>(MsgFlags::MSG_DONTWAIT) {
-            Ok(Packet {
-                message:
-                    Exited {
-                        id,
-                        host_pid,
-                        end,
-                        at_ns,
-                    },
-                ..
-            }) => Ok(Some(ProcessExit {
-                id,
-                host_pid,
-                end,
-                at_ns,
-            })),
-            Err(ReceiveError::Timeout) => Ok(None),
-            Err(ReceiveError::Closed) => Err(SandboxError::HostLost {
-                host: self.host.clone(),
-                doing: "watch its processes".into(),
-            }),
-            Err(ReceiveError::Broken(problem)) => Err(SandboxError::Protocol {
-                doing: format!("watch the processes of host {}", self.host),
-                problem,
-            }),
-        }
-    }
-
-    /// The next end; waits for it at most this long.
-    pub fn next_within(&self, timeout: Duration) -> Result<Option<ProcessExit>, SandboxError> {
-        let deadline = Instant::now() + timeout;
-        loop {
-            if let Some(exit) = self.try_next()? {
-                return Ok(Some(exit));
-            }
-            let left_ms = deadline
-                .saturating_duration_since(Instant::now())
-                .as_millis();
-            if left_ms == 0 {
-                return Ok(None);
-            }
-            let mut ready = [PollFd::new(self.channel.as_fd(), PollFlags::POLLIN)];
-            // A failed or interrupted poll only means looking again.
-            let _ = poll(
-                &mut ready,
-                PollTimeout::try_from(left_ms).unwrap_or(PollTimeout::MAX),
-            );
-        }
-    }
-}
-
-impl AsFd for Exits {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.channel.as_fd()
     }
 }
 

@@ -30,6 +30,7 @@ mod launcher;
 mod mounts;
 mod netlink;
 mod network;
+mod process;
 mod scratch;
 mod selftest;
 mod signals;
@@ -41,10 +42,11 @@ use std::process::ExitCode;
 
 pub use addresses::{CONTROLLER_ADDRESS, PREFIX_LEN, client_address, node_address};
 pub use error::{Failure, SandboxError, Step};
-pub use host::{Exits, Host, HostSpec, Process, ProcessExit, ProcessSpec};
+pub use host::{Host, HostSpec};
 pub use inside::Inside;
 pub use launcher::{ControllerEnd, Sandbox, SandboxSpec};
 pub use network::Network;
+pub use process::{Exits, Process, ProcessExit, ProcessSpec};
 pub use signals::End;
 
 /// Hidden subcommand of the sandbox's PID 1.

@@ -15,7 +15,10 @@ pub(super) fn parse(text: &str) -> Option<Target> {
 
 /// The words that stand for a target, for suggestions.
 pub(super) fn words() -> impl Iterator<Item = &'static str> {
-    nemesis::target::ALL_FORMS.iter().copied().filter(|form| !form.contains(':'))
+    nemesis::target::ALL_FORMS
+        .iter()
+        .copied()
+        .filter(|form| !form.contains(':'))
 }
 
 /// The number of the named host, from 1.
@@ -44,7 +47,16 @@ mod tests {
             assert_eq!(parse(text).expect(text).to_string(), text);
         }
         for wrong in [
-            "", "nobody", "node", "node:", "node:c1", "node:n0", "node:n01", "node:n+1", "client:n1", "link:a",
+            "",
+            "nobody",
+            "node",
+            "node:",
+            "node:c1",
+            "node:n0",
+            "node:n01",
+            "node:n+1",
+            "client:n1",
+            "link:a",
         ] {
             assert_eq!(parse(wrong), None, "{wrong}");
         }

@@ -258,6 +258,8 @@ pub(super) const KEYS: &[Key] = &[
         .shown("5", "Size of the cluster: 1, 3 or 5, as the backend allows."),
     key(Cluster, "bug", Text, Optional("none"))
         .shown("\"double-grant\"", "A bug to switch on. Only model backends have any: they prove that a check can fail."),
+    key(Cluster, "ready_timeout", Millis, Default("\"30s\"")).unit("duration")
+        .shown("\"1m\"", "How long the nodes may take until they accept writes."),
     key(Cluster, "tuning", Kind::Table(Tuning), Optional("the backend's own"))
         .shown("{ election = \"1s\" }", "Timing of the cluster's own protocol."),
 

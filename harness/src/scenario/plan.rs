@@ -65,6 +65,8 @@ pub struct ClusterPlan {
     pub nodes: u32,
     /// The bug to switch on.
     pub bug: Option<String>,
+    /// How long the nodes may take until they accept writes, in milliseconds.
+    pub ready_timeout_ms: u64,
     /// Timing of its own protocol.
     pub tuning: Tuning,
 }

@@ -63,7 +63,10 @@ impl<A: Answer> LineClient<A> {
     /// A client of the server at `address`; connects with the first request.
     #[must_use]
     pub fn new(address: Address) -> Self {
-        Self { address, link: tokio::sync::Mutex::new(None) }
+        Self {
+            address,
+            link: tokio::sync::Mutex::new(None),
+        }
     }
 
     /// Sends the request that `build` makes of a fresh id, and waits for its answer.
@@ -72,15 +75,25 @@ impl<A: Answer> LineClient<A> {
     /// [`CallError`]: whether the request can have had an effect is in its kind.
     pub async fn call<R: Serialize>(&self, build: impl FnOnce(u64) -> R) -> Result<A, CallError> {
         let answer = self.send(build).await?;
-        answer.await.map_err(|_| CallError::Broken(format!("the connection to {:?} ended", self.address)))
+        answer
+            .await
+            .map_err(|_| CallError::Broken(format!("the connection to {:?} ended", self.address)))
     }
 
-    async fn send<R: Serialize>(&self, build: impl FnOnce(u64) -> R) -> Result<oneshot::Receiver<A>, CallError> {
+    async fn send<R: Serialize>(
+        &self,
+        build: impl FnOnce(u64) -> R,
+    ) -> Result<oneshot::Receiver<A>, CallError> {
         let mut slot = self.link.lock().await;
-        if slot.as_ref().is_none_or(|link| lock(&link.waiting).broken.is_some()) {
+        if slot
+            .as_ref()
+            .is_none_or(|link| lock(&link.waiting).broken.is_some())
+        {
             *slot = Some(self.open().await?);
         }
-        let link = slot.as_ref().ok_or_else(|| CallError::NotSent("no connection".into()))?;
+        let link = slot
+            .as_ref()
+            .ok_or_else(|| CallError::NotSent("no connection".into()))?;
         let (sender, receiver) = oneshot::channel();
         let id = {
             let mut waiting = lock(&link.waiting);
@@ -89,20 +102,32 @@ impl<A: Answer> LineClient<A> {
             waiting.answers.insert(id, sender);
             id
         };
-        let mut line = serde_json::to_vec(&build(id)).map_err(|error| CallError::NotSent(error.to_string()))?;
+        let mut line = serde_json::to_vec(&build(id))
+            .map_err(|error| CallError::NotSent(error.to_string()))?;
         line.push(b'\n');
-        link.requests.send(line).map_err(|_| CallError::NotSent("the connection just ended".into()))?;
+        link.requests
+            .send(line)
+            .map_err(|_| CallError::NotSent("the connection just ended".into()))?;
         Ok(receiver)
     }
 
     async fn open(&self) -> Result<Link<A>, CallError> {
-        let failed = |error: std::io::Error| CallError::NotSent(format!("cannot connect to {:?}: {error}", self.address));
+        let failed = |error: std::io::Error| {
+            CallError::NotSent(format!("cannot connect to {:?}: {error}", self.address))
+        };
         match &self.address {
-            Address::Unix(path) => Ok(start(UnixStream::connect(path).await.map_err(failed)?.into_split())),
+            Address::Unix(path) => Ok(start(
+                UnixStream::connect(path)
+                    .await
+                    .map_err(failed)?
+                    .into_split(),
+            )),
             Address::Tcp(address, limit) => {
                 let stream = tokio::time::timeout(*limit, TcpStream::connect(address))
                     .await
-                    .map_err(|_| CallError::NotSent(format!("no connection to {address} within {limit:?}")))?
+                    .map_err(|_| {
+                        CallError::NotSent(format!("no connection to {address} within {limit:?}"))
+                    })?
                     .map_err(failed)?;
                 stream.set_nodelay(true).map_err(failed)?;
                 Ok(start(stream.into_split()))
@@ -118,7 +143,11 @@ where
     W: AsyncWrite + Send + Unpin + 'static,
 {
     let (requests, queue) = mpsc::unbounded_channel();
-    let waiting = Arc::new(Mutex::new(Waiting { next_id: 1, answers: HashMap::new(), broken: None }));
+    let waiting = Arc::new(Mutex::new(Waiting {
+        next_id: 1,
+        answers: HashMap::new(),
+        broken: None,
+    }));
     tokio::spawn(write(writer, queue));
     tokio::spawn(read(reader, Arc::clone(&waiting)));
     Link { requests, waiting }
@@ -152,7 +181,9 @@ async fn read<A: Answer>(reader: impl AsyncRead + Unpin, waiting: Arc<Mutex<Wait
                     let _ = sender.send(answer);
                 }
             }
-            Err(error) => break format!("{error} in {}", String::from_utf8_lossy(&line).trim_end()),
+            Err(error) => {
+                break format!("{error} in {}", String::from_utf8_lossy(&line).trim_end());
+            }
         }
     };
     let mut waiting = lock(&waiting);

@@ -31,7 +31,13 @@ pub trait Handler: Send + Sync + 'static {
     ///
     /// # Errors
     /// A text for the client; the connection is closed after it.
-    fn line(&self, connection: u64, line: &[u8], answers: &mut Vec<u8>, outbox: &Outbox) -> Result<(), String>;
+    fn line(
+        &self,
+        connection: u64,
+        line: &[u8],
+        answers: &mut Vec<u8>,
+        outbox: &Outbox,
+    ) -> Result<(), String>;
 
     /// The connection is gone.
     fn closed(&self, connection: u64);
@@ -77,11 +83,16 @@ pub fn serve_tcp(listener: TcpListener, handler: Arc<dyn Handler>) {
     serve(move || listener.accept().map(|(stream, _)| stream), handler);
 }
 
-fn serve<S: Stream>(accept: impl Fn() -> io::Result<S> + Send + 'static, handler: Arc<dyn Handler>) {
+fn serve<S: Stream>(
+    accept: impl Fn() -> io::Result<S> + Send + 'static,
+    handler: Arc<dyn Handler>,
+) {
     thread::spawn(move || {
         for connection in 0u64.. {
             let Ok(stream) = accept() else { return };
-            let Ok(writer) = stream.duplicate() else { continue };
+            let Ok(writer) = stream.duplicate() else {
+                continue;
+            };
             let (sender, receiver) = channel();
             thread::spawn(move || write_all(writer, &receiver));
             let handler = Arc::clone(&handler);
@@ -120,7 +131,8 @@ fn read_all<S: Stream>(mut stream: S, connection: u64, handler: &dyn Handler, ou
             let line = &buffer[start..start + length];
             start += length + 1;
             if let Err(text) = handler.line(connection, line, &mut answers, outbox) {
-                answers.extend_from_slice(serde_json::json!({ "error": text }).to_string().as_bytes());
+                answers
+                    .extend_from_slice(serde_json::json!({ "error": text }).to_string().as_bytes());
                 answers.push(b'\n');
                 outbox.send(answers);
                 return;

@@ -27,7 +27,9 @@ pub const SPEC: LockSpec = LockSpec {
 };
 
 fn connect(config: &LockConfig) -> Result<Box<dyn LockConnection>, String> {
-    Ok(Box::new(MemoryConnection { line: Arc::new(LineClient::new(Address::Unix(config.memory.clone()))) }))
+    Ok(Box::new(MemoryConnection {
+        line: Arc::new(LineClient::new(Address::Unix(config.memory.clone()))),
+    }))
 }
 
 struct MemoryConnection {
@@ -36,7 +38,10 @@ struct MemoryConnection {
 
 impl LockConnection for MemoryConnection {
     fn client(&self, _client: u32, _belief: Arc<Belief>) -> Box<dyn LockClient> {
-        Box::new(MemoryClient { line: Arc::clone(&self.line), held: None })
+        Box::new(MemoryClient {
+            line: Arc::clone(&self.line),
+            held: None,
+        })
     }
 }
 
@@ -48,13 +53,25 @@ struct MemoryClient {
 impl LockClient for MemoryClient {
     fn acquire<'a>(&'a mut self, lock: &'a str) -> BoxFuture<'a, Reply<Grant>> {
         async move {
-            let request = |id| Request { id, verb: Verb::Acquire, key: Some(lock.into()), ..Request::default() };
+            let request = |id| Request {
+                id,
+                verb: Verb::Acquire,
+                key: Some(lock.into()),
+                ..Request::default()
+            };
             match self.line.call(request).await {
-                Ok(Answer { token: Some(token), .. }) => {
+                Ok(Answer {
+                    token: Some(token), ..
+                }) => {
                     self.held = Some((lock.to_owned(), token));
-                    Reply::Ok(Grant { token: Some(token), ..Grant::default() })
+                    Reply::Ok(Grant {
+                        token: Some(token),
+                        ..Grant::default()
+                    })
                 }
-                Ok(answer) => Reply::info("bad-answer", format!("a grant without a token: {answer:?}")),
+                Ok(answer) => {
+                    Reply::info("bad-answer", format!("a grant without a token: {answer:?}"))
+                }
                 Err(CallError::NotSent(text)) => Reply::fail("disconnected", text),
                 Err(CallError::Broken(text)) => Reply::info("disconnected", text),
             }

@@ -42,7 +42,13 @@ pub struct LockSpec {
 }
 
 /// Every lock there is.
-pub const LOCKS: &[LockSpec] = &[etcd_v3lock::SPEC, etcd_mutex::SPEC, builtin::SPEC, memory::SPEC, none::SPEC];
+pub const LOCKS: &[LockSpec] = &[
+    etcd_v3lock::SPEC,
+    etcd_mutex::SPEC,
+    builtin::SPEC,
+    memory::SPEC,
+    none::SPEC,
+];
 
 /// The lock of this name.
 #[must_use]

@@ -72,9 +72,17 @@ pub trait Script: Send {
 const RETRY_NS: RangeInclusive<Ns> = 20_000_000..=100_000_000;
 
 fn draw(range: &RangeInclusive<Ns>, rng: &mut ChaCha8Rng) -> Ns {
-    if range.start() == range.end() { *range.start() } else { rng.random_range(range.clone()) }
+    if range.start() == range.end() {
+        *range.start()
+    } else {
+        rng.random_range(range.clone())
+    }
 }
 
 fn draw_lock(locks: u32, rng: &mut ChaCha8Rng) -> u32 {
-    if locks == 1 { 0 } else { rng.random_range(0..locks) }
+    if locks == 1 {
+        0
+    } else {
+        rng.random_range(0..locks)
+    }
 }

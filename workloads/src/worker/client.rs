@@ -55,19 +55,35 @@ impl Client {
         belief: Arc<Belief>,
         out: Out,
     ) -> Self {
-        Self { id, lock, leased, resource, discipline, belief, out, grant: None, read: None, watch: None }
+        Self {
+            id,
+            lock,
+            leased,
+            resource,
+            discipline,
+            belief,
+            out,
+            grant: None,
+            read: None,
+            watch: None,
+        }
     }
 
     /// Does one step and reports its end.
     pub async fn step(&mut self, step: OwnedStep) {
-        let mut done = Completion { op: step.op, invoke_ns: truth::now_ns(), ..Completion::default() };
+        let mut done = Completion {
+            op: step.op,
+            invoke_ns: truth::now_ns(),
+            ..Completion::default()
+        };
         let reply = match step.f {
             Function::Acquire => self.acquire(&step, &mut done).await,
             Function::Release => self.release(&step).await,
             Function::Read => self.read(&step, &mut done).await,
             Function::Write => self.write(&step, &mut done).await,
             Function::Holds => {
-                done.holds = Some(self.grant.is_some() && self.discipline.permits(&self.belief).is_ok());
+                done.holds =
+                    Some(self.grant.is_some() && self.discipline.permits(&self.belief).is_ok());
                 Reply::Ok(())
             }
         };
@@ -128,8 +144,12 @@ impl Client {
     }
 
     async fn write(&mut self, step: &OwnedStep, done: &mut Completion) -> Reply<()> {
-        let (Some(resource), Some(key), Some(element)) = (&self.resource, &step.key, step.element) else {
-            return Reply::fail("bad-step", "a write needs a resource, a `key` and an `element`");
+        let (Some(resource), Some(key), Some(element)) = (&self.resource, &step.key, step.element)
+        else {
+            return Reply::fail(
+                "bad-step",
+                "a write needs a resource, a `key` and an `element`",
+            );
         };
         let Some((_, snapshot)) = self.read.take_if(|read| read.0 == *key) else {
             return Reply::fail("bad-step", "a write needs a read of the same key before it");
@@ -139,15 +159,26 @@ impl Client {
         }
         let grant = self.grant.clone().unwrap_or_default();
         let guard = match (self.discipline, &grant.guard) {
-            (Discipline::Txn, None) => return Reply::fail("no-guard", "the grant has no lock key to compare"),
+            (Discipline::Txn, None) => {
+                return Reply::fail("no-guard", "the grant has no lock key to compare");
+            }
             (Discipline::Txn, guard) => guard.as_ref(),
             _ => None,
         };
         let mut elements = snapshot.elements;
         elements.push(element);
         done.base = Some(snapshot.version);
-        let write = Write { key, op: step.op, elements: &elements, token: grant.token, guard };
-        resource.write(write).await.map(|version| done.version = Some(version))
+        let write = Write {
+            key,
+            op: step.op,
+            elements: &elements,
+            token: grant.token,
+            guard,
+        };
+        resource
+            .write(write)
+            .await
+            .map(|version| done.version = Some(version))
     }
 
     /// Reports the moment at which the holder could know that its lock is gone.
@@ -160,7 +191,15 @@ impl Client {
                 (moment, why) = belief.until_told_lost() => (moment.truth_ns, why),
                 () = belief.until_deadline(), if own_deadline => (truth::now_ns(), "deadline".to_owned()),
             };
-            out.line(&FromWorker { lost: Some(LostLine { client, lock, at_ns, why }), ..FromWorker::default() });
+            out.line(&FromWorker {
+                lost: Some(LostLine {
+                    client,
+                    lock,
+                    at_ns,
+                    why,
+                }),
+                ..FromWorker::default()
+            });
         };
         self.watch = Some(tokio::spawn(watch).abort_handle());
     }

@@ -168,8 +168,18 @@ impl FromWorker {
     /// The line of a completed operation.
     #[must_use]
     pub fn done(outcome: Outcome, completion: Completion) -> Self {
-        let Completion { op, invoke_ns, return_ns, token, dead_on_arrival, version, base, holds, renewed_ns, error } =
-            completion;
+        let Completion {
+            op,
+            invoke_ns,
+            return_ns,
+            token,
+            dead_on_arrival,
+            version,
+            base,
+            holds,
+            renewed_ns,
+            error,
+        } = completion;
         Self {
             op: Some(op),
             outcome: Some(outcome),
@@ -194,15 +204,32 @@ impl FromWorker {
 pub fn parse(line: &[u8]) -> Result<Said, String> {
     let said: FromWorker = serde_json::from_slice(line).map_err(|error| error.to_string())?;
     match said {
-        FromWorker { op: Some(op), outcome: Some(outcome), .. } => {
+        FromWorker {
+            op: Some(op),
+            outcome: Some(outcome),
+            ..
+        } => {
             if said.invoke_ns == 0 || said.return_ns < said.invoke_ns {
                 return Err(format!(
                     "operation {op}: expected 0 < invoke_ns <= return_ns, found {} and {}",
                     said.invoke_ns, said.return_ns
                 ));
             }
-            let FromWorker { invoke_ns, return_ns, token, dead_on_arrival, version, base, .. } = said;
-            let FromWorker { holds, renewed_ns, error, .. } = said;
+            let FromWorker {
+                invoke_ns,
+                return_ns,
+                token,
+                dead_on_arrival,
+                version,
+                base,
+                ..
+            } = said;
+            let FromWorker {
+                holds,
+                renewed_ns,
+                error,
+                ..
+            } = said;
             let completion = Completion {
                 op,
                 invoke_ns,
@@ -217,9 +244,15 @@ pub fn parse(line: &[u8]) -> Result<Said, String> {
             };
             Ok(Said::Done(outcome, completion))
         }
-        FromWorker { hello: Some(hello), .. } => Ok(Said::Hello(hello)),
-        FromWorker { lost: Some(lost), .. } => Ok(Said::Lost(lost)),
-        FromWorker { refused: Some(why), .. } => Ok(Said::Refused(why)),
+        FromWorker {
+            hello: Some(hello), ..
+        } => Ok(Said::Hello(hello)),
+        FromWorker {
+            lost: Some(lost), ..
+        } => Ok(Said::Lost(lost)),
+        FromWorker {
+            refused: Some(why), ..
+        } => Ok(Said::Refused(why)),
         FromWorker { ready: true, .. } => Ok(Said::Ready),
         _ => Err("expected `hello`, `ready`, `refused`, `lost`, or `op` with `type`".to_owned()),
     }
@@ -244,7 +277,8 @@ mod tests {
             error: Some("timeout: late".into()),
             ..Completion::default()
         };
-        let line = serde_json::to_vec(&FromWorker::done(Outcome::Info, completion.clone())).unwrap();
+        let line =
+            serde_json::to_vec(&FromWorker::done(Outcome::Info, completion.clone())).unwrap();
         assert_eq!(parse(&line), Ok(Said::Done(Outcome::Info, completion)));
     }
 
@@ -254,8 +288,14 @@ mod tests {
             ("hello", "expected value"),
             ("{}", "expected `hello`"),
             (r#"{"op":1,"type":"ok"}"#, "invoke_ns"),
-            (r#"{"op":1,"type":"ok","invoke_ns":5,"return_ns":4}"#, "found 5 and 4"),
-            (r#"{"op":1,"type":"maybe","invoke_ns":5,"return_ns":6}"#, "unknown variant"),
+            (
+                r#"{"op":1,"type":"ok","invoke_ns":5,"return_ns":4}"#,
+                "found 5 and 4",
+            ),
+            (
+                r#"{"op":1,"type":"maybe","invoke_ns":5,"return_ns":6}"#,
+                "unknown variant",
+            ),
             (r#"{"ready":true,"colour":"red"}"#, "unknown field `colour`"),
         ] {
             let error = parse(line.as_bytes()).unwrap_err();

@@ -34,7 +34,8 @@ impl Out {
     async fn write_to(self, mut writer: impl AsyncWrite + Unpin) -> io::Result<()> {
         loop {
             self.0.1.notified().await;
-            let bytes = std::mem::take(&mut *self.0.0.lock().unwrap_or_else(PoisonError::into_inner));
+            let bytes =
+                std::mem::take(&mut *self.0.0.lock().unwrap_or_else(PoisonError::into_inner));
             writer.write_all(&bytes).await?;
             writer.flush().await?;
         }
@@ -60,8 +61,14 @@ pub async fn serve(
 ) -> io::Result<()> {
     let out = Out::default();
     let writer = tokio::spawn(out.clone().write_to(output));
-    let hello = Hello { protocol: PROTOCOL_VERSION, worker: name.to_owned() };
-    out.line(&FromWorker { hello: Some(hello), ..FromWorker::default() });
+    let hello = Hello {
+        protocol: PROTOCOL_VERSION,
+        worker: name.to_owned(),
+    };
+    out.line(&FromWorker {
+        hello: Some(hello),
+        ..FromWorker::default()
+    });
     let mut connected: Option<Connected> = None;
     let mut clients: HashMap<u32, mpsc::UnboundedSender<OwnedStep>> = HashMap::new();
     let mut line = Vec::new();
@@ -75,9 +82,15 @@ pub async fn serve(
             ToWorker::Setup { setup } => match connect(*setup).await {
                 Ok(connection) => {
                     connected = Some(connection);
-                    out.line(&FromWorker { ready: true, ..FromWorker::default() });
+                    out.line(&FromWorker {
+                        ready: true,
+                        ..FromWorker::default()
+                    });
                 }
-                Err(why) => out.line(&FromWorker { refused: Some(why), ..FromWorker::default() }),
+                Err(why) => out.line(&FromWorker {
+                    refused: Some(why),
+                    ..FromWorker::default()
+                }),
             },
             ToWorker::Close { close } => {
                 clients.remove(&close);
@@ -86,9 +99,24 @@ pub async fn serve(
                 let Some(connected) = &connected else {
                     return Err(io::Error::other("a step came before the set-up succeeded"));
                 };
-                let queue = clients.entry(step.client).or_insert_with(|| open(connected, step.client, &out));
-                let Step { op, f, lock, key, element, .. } = step;
-                let step = OwnedStep { op, f, lock: lock.into_owned(), key: key.map(Into::into), element };
+                let queue = clients
+                    .entry(step.client)
+                    .or_insert_with(|| open(connected, step.client, &out));
+                let Step {
+                    op,
+                    f,
+                    lock,
+                    key,
+                    element,
+                    ..
+                } = step;
+                let step = OwnedStep {
+                    op,
+                    f,
+                    lock: lock.into_owned(),
+                    key: key.map(Into::into),
+                    element,
+                };
                 // A client's task ends only when its queue is dropped.
                 let _ = queue.send(step);
             }
@@ -99,37 +127,59 @@ pub async fn serve(
 fn parse(line: &[u8]) -> io::Result<ToWorker<'_>> {
     // Steps are nearly all of the lines; the untagged form would buffer each of them.
     if line.starts_with(b"{\"op\"") {
-        return serde_json::from_slice(line).map(ToWorker::Step).map_err(|error| bad_line(line, &error));
+        return serde_json::from_slice(line)
+            .map(ToWorker::Step)
+            .map_err(|error| bad_line(line, &error));
     }
     serde_json::from_slice(line).map_err(|error| bad_line(line, &error))
 }
 
 fn bad_line(line: &[u8], error: &serde_json::Error) -> io::Error {
-    io::Error::other(format!("not a line of the worker protocol: {error}: {}", String::from_utf8_lossy(line).trim_end()))
+    io::Error::other(format!(
+        "not a line of the worker protocol: {error}: {}",
+        String::from_utf8_lossy(line).trim_end()
+    ))
 }
 
 async fn connect(setup: Setup) -> Result<Connected, String> {
     if setup.protocol != PROTOCOL_VERSION {
-        return Err(format!("expected protocol {PROTOCOL_VERSION}, found {}", setup.protocol));
+        return Err(format!(
+            "expected protocol {PROTOCOL_VERSION}, found {}",
+            setup.protocol
+        ));
     }
-    let spec = lock::find(&setup.lock).ok_or_else(|| format!("no lock is called `{}`", setup.lock))?;
+    let spec =
+        lock::find(&setup.lock).ok_or_else(|| format!("no lock is called `{}`", setup.lock))?;
     let lock = (spec.connect)(setup.lock_config.clone()).await?;
     let resource = match &setup.resource {
         None => None,
         Some(name) => {
-            let spec = resource::find(name).ok_or_else(|| format!("no resource is called `{name}`"))?;
+            let spec =
+                resource::find(name).ok_or_else(|| format!("no resource is called `{name}`"))?;
             Some((spec.connect)(setup.resource_config.clone()).await?)
         }
     };
-    Ok(Connected { lock, leased: spec.leased, resource, setup })
+    Ok(Connected {
+        lock,
+        leased: spec.leased,
+        resource,
+        setup,
+    })
 }
 
 fn open(connected: &Connected, id: u32, out: &Out) -> mpsc::UnboundedSender<OwnedStep> {
     let belief = Arc::new(Belief::new());
     let lock = connected.lock.client(id, Arc::clone(&belief));
     let discipline = connected.setup.discipline;
-    let mut client =
-        Client::new(id, lock, connected.leased, connected.resource.clone(), discipline, belief, out.clone());
+    let mut client = Client::new(
+        id,
+        lock,
+        connected.leased,
+        connected.resource.clone(),
+        discipline,
+        belief,
+        out.clone(),
+    );
     let (sender, mut steps) = mpsc::unbounded_channel();
     tokio::spawn(async move {
         while let Some(step) = steps.recv().await {

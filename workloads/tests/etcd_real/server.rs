@@ -53,7 +53,7 @@ where
 
 /// `FENCEPOST_TEST_ETCD`, else whatever the cache holds.
 fn binaries() -> Vec<PathBuf> {
-    if let Some(named) = std::env::var_os("FENCEPOST_TEST_ETCD") {
+    if let Some(named) = std::env::var_os("FENCEPOST_TEST_ETCD").filter(|named| !named.is_empty()) {
         return std::env::split_paths(&named).collect();
     }
     let cache = std::env::var_os("XDG_CACHE_HOME")

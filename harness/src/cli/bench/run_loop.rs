@@ -50,9 +50,11 @@ pub struct LoopArgs {
 /// What keeps the measurement from running.
 pub fn run(args: &LoopArgs) -> Result<Exit> {
     let folder = std::env::temp_dir().join(format!("fencepost-bench-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    std::fs::create_dir_all(&folder)
+        .with_context(|| format!("cannot create {}", folder.display()))?;
     let measured = measure(args, &folder);
-    std::fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
+    std::fs::remove_dir_all(&folder)
+        .with_context(|| format!("cannot remove {}", folder.display()))?;
     measured.map(|()| Exit::Met)
 }
 
@@ -61,7 +63,11 @@ fn measure(args: &LoopArgs, folder: &std::path::Path) -> Result<()> {
     let (recorder, recording) = Recorder::start(&history)?;
     let memory = folder.join("memory.sock");
     let sink = recorder.clone();
-    let _store = MemoryServer::start(&memory, TokenPolicy::Record, Box::new(move |access| sink.record(Event::Access(access))))?;
+    let _store = MemoryServer::start(
+        &memory,
+        TokenPolicy::Record,
+        Box::new(move |access| sink.record(Event::Access(access))),
+    )?;
     recorder.record(Event::Header(header(args)));
     let (mut children, mut workers) = (Vec::new(), Vec::new());
     for index in 0..args.workers {
@@ -71,8 +77,16 @@ fn measure(args: &LoopArgs, folder: &std::path::Path) -> Result<()> {
             .stdout(Stdio::piped())
             .spawn()
             .context("cannot start a worker")?;
-        let (input, output) = (child.stdin.take().context("no pipe")?, child.stdout.take().context("no pipe")?);
-        let mut worker = Worker::new(format!("c{}", index + 1), String::new(), input.into(), output.into())?;
+        let (input, output) = (
+            child.stdin.take().context("no pipe")?,
+            child.stdout.take().context("no pipe")?,
+        );
+        let mut worker = Worker::new(
+            format!("c{}", index + 1),
+            String::new(),
+            input.into(),
+            output.into(),
+        )?;
         worker.set_up(&setup(&memory))?;
         workers.push(worker);
         children.push(child);
@@ -80,7 +94,11 @@ fn measure(args: &LoopArgs, folder: &std::path::Path) -> Result<()> {
     let world = Arc::new(World::new(Vec::new(), Vec::new(), Box::new(|| None)));
     let config = DriveConfig {
         workload: script::find("mutex").context("no workload is called mutex")?,
-        script: ScriptConfig { locks: args.locks, hold_ns: 0..=0, think_ns: 0..=0 },
+        script: ScriptConfig {
+            locks: args.locks,
+            hold_ns: 0..=0,
+            think_ns: 0..=0,
+        },
         seed: 1,
         clients: args.clients,
         duration_ns: args.seconds * 1_000_000_000,
@@ -88,22 +106,40 @@ fn measure(args: &LoopArgs, folder: &std::path::Path) -> Result<()> {
         rate_per_s: None,
     };
     let began = Instant::now();
-    let drive = Drive::new(config, workers, recorder.clone(), ProgressSender::new(None), world, None, Wakes::new()?);
+    let drive = Drive::new(
+        config,
+        workers,
+        recorder.clone(),
+        ProgressSender::new(None),
+        world,
+        None,
+        Wakes::new()?,
+    );
     let end = drive.run();
     let driven = began.elapsed().as_secs_f64();
     // Workers end when their input closes, and the drive has closed it.
     for mut child in children {
         child.wait().context("cannot wait for a worker")?;
     }
-    recorder.record(Event::End(End { reason: EndReason::Completed, at_ns: now_ns() }));
+    recorder.record(Event::End(End {
+        reason: EndReason::Completed,
+        at_ns: now_ns(),
+    }));
     recorder.close();
     recording.finish()?;
     let recorded = began.elapsed().as_secs_f64();
     let bytes = std::fs::metadata(&history)?.len();
     let operations = end.operations;
     println!("operations            {operations}");
-    println!("operations a second   {:.0} (until the last is on disk: {:.0})", operations as f64 / driven, operations as f64 / recorded);
-    println!("history bytes         {bytes} ({:.1} an operation)", bytes as f64 / operations.max(1) as f64);
+    println!(
+        "operations a second   {:.0} (until the last is on disk: {:.0})",
+        operations as f64 / driven,
+        operations as f64 / recorded
+    );
+    println!(
+        "history bytes         {bytes} ({:.1} an operation)",
+        bytes as f64 / operations.max(1) as f64
+    );
     println!("clients, workers      {}, {}", args.clients, args.workers);
     Ok(())
 }
@@ -143,7 +179,11 @@ fn setup(memory: &std::path::Path) -> Setup {
             options: Default::default(),
         },
         resource: None,
-        resource_config: ResourceConfig { endpoint: None, memory: memory.to_owned(), request_timeout_ms: 5000 },
+        resource_config: ResourceConfig {
+            endpoint: None,
+            memory: memory.to_owned(),
+            request_timeout_ms: 5000,
+        },
         discipline: Discipline::Ignore,
     }
 }

@@ -20,6 +20,7 @@ use super::{PORT, ask};
 const PATIENCE: Duration = Duration::from_secs(5);
 
 type Checked = Result<(), Box<dyn std::error::Error>>;
+type Check = fn(&Bench) -> Checked;
 
 /// A sandbox under test, as its controller sees it.
 pub(super) struct Bench {
@@ -28,7 +29,7 @@ pub(super) struct Bench {
 }
 
 /// Name and check, in the order in which they run.
-const CHECKS: &[(&str, fn(&Bench) -> Checked)] = &[
+const CHECKS: &[(&str, Check)] = &[
     ("scratch is empty and sockets fit", scratch),
     ("hosts reach each other", reach_each_other),
     ("the controller reaches every host", controller_reaches),

@@ -18,6 +18,7 @@ pub(in crate::scenario) fn read(section: &Section<'_>) -> Option<ClusterPlan> {
     let nodes = section.integer_u32("nodes");
     let version = section.text("version");
     let bug = section.text("bug");
+    let ready_timeout_ms = section.duration_ms("ready_timeout");
     let backend = section.cx.known.backend(&section.text("backend")?)?;
     let version = check_version(section, backend, version);
     let nodes = nodes.filter(|nodes| check_nodes(section, backend, *nodes));
@@ -27,6 +28,7 @@ pub(in crate::scenario) fn read(section: &Section<'_>) -> Option<ClusterPlan> {
         version: version?,
         nodes: nodes?,
         bug,
+        ready_timeout_ms: ready_timeout_ms?,
         tuning: tuning?,
     })
 }

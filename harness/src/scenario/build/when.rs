@@ -57,9 +57,7 @@ pub(in crate::scenario) fn read(when: &Section<'_>) -> Option<Trigger> {
 }
 
 fn read_on(when: &Section<'_>) -> Option<Trigger> {
-    let event = when
-        .text("on")
-        .and_then(|word| TriggerEvent::find(&word));
+    let event = when.text("on").and_then(|word| TriggerEvent::find(&word));
     // An unreadable value is reported, and the whole then discarded, so its default does no harm.
     let after_ns = when.duration_ns("after").unwrap_or(0);
     let probability = when.number("probability").unwrap_or(1.0);

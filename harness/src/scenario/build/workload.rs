@@ -187,7 +187,12 @@ fn check_lock(
             lock.name,
             lock.disciplines.join(", ")
         );
-        section.problem("discipline", &expected, &format!("\"{}\"", discipline.name()), None);
+        section.problem(
+            "discipline",
+            &expected,
+            &format!("\"{}\"", discipline.name()),
+            None,
+        );
     }
 }
 

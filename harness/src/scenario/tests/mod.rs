@@ -52,18 +52,21 @@ fn known() -> Known {
             .map(|word| (*word).to_owned())
             .collect::<Vec<_>>()
     };
-    let backend =
-        |name: &str, versions: &[&str], min_ttl_ms: fn(&Tuning) -> u64, nodes: &[u32], bugs: &[&str]| KnownBackend {
-            name: name.to_owned(),
-            versions: words(versions),
-            default_version: versions
-                .last()
-                .map(|last| (*last).to_owned())
-                .unwrap_or_default(),
-            min_ttl_ms,
-            nodes: nodes.to_vec(),
-            bugs: words(bugs),
-        };
+    let backend = |name: &str,
+                   versions: &[&str],
+                   min_ttl_ms: fn(&Tuning) -> u64,
+                   nodes: &[u32],
+                   bugs: &[&str]| KnownBackend {
+        name: name.to_owned(),
+        versions: words(versions),
+        default_version: versions
+            .last()
+            .map(|last| (*last).to_owned())
+            .unwrap_or_default(),
+        min_ttl_ms,
+        nodes: nodes.to_vec(),
+        bugs: words(bugs),
+    };
     let lock = |name: &str, backend: &str, disciplines: &[&str]| KnownLock {
         name: name.to_owned(),
         backend: backend.to_owned(),
@@ -90,7 +93,13 @@ fn known() -> Known {
     };
     Known {
         backends: vec![
-            backend("etcd", &["3.4.23", "3.5.16"], |tuning| tuning.election_ms.unwrap_or(500) * 2, &[1, 3, 5], &[]),
+            backend(
+                "etcd",
+                &["3.4.23", "3.5.16"],
+                |tuning| tuning.election_ms.unwrap_or(500) * 2,
+                &[1, 3, 5],
+                &[],
+            ),
             backend(
                 "builtin",
                 &["model"],

@@ -28,13 +28,23 @@ pub const SPEC: LockSpec = LockSpec {
     backend: "builtin",
     token: "the grant's number, which the server keeps over restarts",
     leased: true,
-    disciplines: &[Discipline::Ignore, Discipline::Session, Discipline::Deadline, Discipline::Token],
+    disciplines: &[
+        Discipline::Ignore,
+        Discipline::Session,
+        Discipline::Deadline,
+        Discipline::Token,
+    ],
     connect: |config| async move { connect(config) }.boxed(),
 };
 
 fn connect(config: LockConfig) -> Result<Box<dyn LockConnection>, String> {
-    let endpoint = config.endpoint.ok_or("the lock `builtin` needs a node to talk to")?;
-    let line = Arc::new(LineClient::new(Address::Tcp(endpoint, config.request_timeout())));
+    let endpoint = config
+        .endpoint
+        .ok_or("the lock `builtin` needs a node to talk to")?;
+    let line = Arc::new(LineClient::new(Address::Tcp(
+        endpoint,
+        config.request_timeout(),
+    )));
     Ok(Box::new(BuiltinConnection { line, config }))
 }
 
@@ -84,8 +94,14 @@ impl LockClient for BuiltinClient {
         async move {
             let sent = Moment::now();
             let (owner, ttl_ms) = (self.client, self.config.ttl_ms);
-            let request =
-                |id| Request { id, verb: Verb::Acquire, lock: lock.into(), owner, ttl_ms: Some(ttl_ms), token: None };
+            let request = |id| Request {
+                id,
+                verb: Verb::Acquire,
+                lock: lock.into(),
+                owner,
+                ttl_ms: Some(ttl_ms),
+                token: None,
+            };
             let limit = self.config.acquire_timeout();
             let answer = match tokio::time::timeout(limit, self.line.call(request)).await {
                 Err(_) => return Reply::info("timeout", format!("no grant within {limit:?}")),
@@ -93,7 +109,9 @@ impl LockClient for BuiltinClient {
                 Ok(Err(CallError::Broken(text))) => return Reply::info("disconnected", text),
                 Ok(Ok(answer)) => answer,
             };
-            let Some(token) = answer.token else { return answer.refusal() };
+            let Some(token) = answer.token else {
+                return answer.refusal();
+            };
             self.belief.granted(sent, self.config.ttl());
             self.token = Some(token);
             let lease = Lease {
@@ -111,7 +129,10 @@ impl LockClient for BuiltinClient {
             if self.config.keep_alive {
                 self.keep_alive = Some(tokio::spawn(lease.keep_alive()).abort_handle());
             }
-            Reply::Ok(Grant { token: Some(token), ..Grant::default() })
+            Reply::Ok(Grant {
+                token: Some(token),
+                ..Grant::default()
+            })
         }
         .boxed()
     }
@@ -124,9 +145,16 @@ impl LockClient for BuiltinClient {
                 return Reply::fail("not-held", format!("{lock} is not held by this client"));
             };
             let owner = self.client;
-            let request =
-                |id| Request { id, verb: Verb::Release, lock: lock.into(), owner, ttl_ms: None, token: Some(token) };
-            match tokio::time::timeout(self.config.request_timeout(), self.line.call(request)).await {
+            let request = |id| Request {
+                id,
+                verb: Verb::Release,
+                lock: lock.into(),
+                owner,
+                ttl_ms: None,
+                token: Some(token),
+            };
+            match tokio::time::timeout(self.config.request_timeout(), self.line.call(request)).await
+            {
                 Err(_) => Reply::info("timeout", "no answer to the release"),
                 Ok(Err(CallError::NotSent(text))) => Reply::fail("disconnected", text),
                 Ok(Err(CallError::Broken(text))) => Reply::info("disconnected", text),
@@ -171,7 +199,9 @@ impl Lease {
             token: Some(self.token),
         };
         match tokio::time::timeout(self.ttl / 3, self.line.call(request)).await {
-            Ok(Ok(answer)) if answer.refused.is_some() => self.belief.lost("the server does not know the lease"),
+            Ok(Ok(answer)) if answer.refused.is_some() => {
+                self.belief.lost("the server does not know the lease")
+            }
             Ok(Ok(_)) => self.belief.renewed(sent, self.ttl),
             // No answer is no news: the deadline decides.
             Ok(Err(_)) | Err(_) => {}
@@ -186,7 +216,11 @@ impl Lease {
         while self.belief.told_lost().is_none() {
             tick.tick().await;
             self.renew().await;
-            if self.belief.deadline().is_some_and(|deadline| deadline <= Instant::now()) {
+            if self
+                .belief
+                .deadline()
+                .is_some_and(|deadline| deadline <= Instant::now())
+            {
                 self.belief.lost("no renewal was answered within the TTL");
             }
         }

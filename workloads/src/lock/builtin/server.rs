@@ -46,7 +46,10 @@ impl Bug {
     /// The bug of this name.
     #[must_use]
     pub fn find(name: &str) -> Option<Self> {
-        Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, bug)| *bug)
+        Self::ALL
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map(|(_, bug)| *bug)
     }
 }
 
@@ -55,11 +58,17 @@ impl Bug {
 /// # Errors
 /// When an earlier state cannot be read.
 pub fn serve(listener: TcpListener, state_file: &Path, bug: Option<Bug>) -> io::Result<()> {
-    let mut table = Table { bug, state_file: state_file.to_owned(), ..Table::default() };
+    let mut table = Table {
+        bug,
+        state_file: state_file.to_owned(),
+        ..Table::default()
+    };
     if bug != Some(Bug::ForgetsOnRestart) {
         table.load()?;
     }
-    let server = Arc::new(BuiltinServer { table: Mutex::new(table) });
+    let server = Arc::new(BuiltinServer {
+        table: Mutex::new(table),
+    });
     serve_tcp(listener, Arc::clone(&server) as Arc<dyn Handler>);
     loop {
         thread::sleep(EXPIRY_TICK);
@@ -115,24 +124,48 @@ struct Saved {
 }
 
 impl Handler for BuiltinServer {
-    fn line(&self, connection: u64, line: &[u8], answers: &mut Vec<u8>, outbox: &Outbox) -> Result<(), String> {
-        let request: Request<'_> = serde_json::from_slice(line)
-            .map_err(|error| format!("not a lock request: {error}: {}", String::from_utf8_lossy(line)))?;
+    fn line(
+        &self,
+        connection: u64,
+        line: &[u8],
+        answers: &mut Vec<u8>,
+        outbox: &Outbox,
+    ) -> Result<(), String> {
+        let request: Request<'_> = serde_json::from_slice(line).map_err(|error| {
+            format!(
+                "not a lock request: {error}: {}",
+                String::from_utf8_lossy(line)
+            )
+        })?;
         let mut table = self.table();
         let answer = match request.verb {
             Verb::Ping => Answer::default(),
             Verb::Acquire => {
                 let ttl = Duration::from_millis(request.ttl_ms.ok_or("an acquire needs `ttl_ms`")?);
-                let waiter = Waiter { connection, id: request.id, ttl, outbox: outbox.clone() };
+                let waiter = Waiter {
+                    connection,
+                    id: request.id,
+                    ttl,
+                    outbox: outbox.clone(),
+                };
                 match table.acquire(&request.lock, waiter) {
-                    Some(token) => Answer { token: Some(token), ..Answer::default() },
+                    Some(token) => Answer {
+                        token: Some(token),
+                        ..Answer::default()
+                    },
                     None => return Ok(()),
                 }
             }
             Verb::Renew => refused_unless(table.renew(request.token)),
             Verb::Release => refused_unless(table.release(request.token)),
         };
-        push(answers, &Answer { id: request.id, ..answer });
+        push(
+            answers,
+            &Answer {
+                id: request.id,
+                ..answer
+            },
+        );
         Ok(())
     }
 
@@ -144,7 +177,10 @@ impl Handler for BuiltinServer {
 }
 
 fn refused_unless(known: bool) -> Answer {
-    Answer { refused: (!known).then(|| "no such lease".to_owned()), ..Answer::default() }
+    Answer {
+        refused: (!known).then(|| "no such lease".to_owned()),
+        ..Answer::default()
+    }
 }
 
 fn push(lines: &mut Vec<u8>, answer: &Answer) {
@@ -173,15 +209,31 @@ impl Table {
             self.last_token += 1;
         }
         let token = self.last_token;
-        let lifetime = if self.bug == Some(Bug::EarlyExpiry) { ttl / 4 } else { ttl };
-        let held = Held { token, ttl: lifetime, expires: Instant::now() + lifetime };
-        self.locks.entry(name.to_owned()).or_default().held.push(held);
+        let lifetime = if self.bug == Some(Bug::EarlyExpiry) {
+            ttl / 4
+        } else {
+            ttl
+        };
+        let held = Held {
+            token,
+            ttl: lifetime,
+            expires: Instant::now() + lifetime,
+        };
+        self.locks
+            .entry(name.to_owned())
+            .or_default()
+            .held
+            .push(held);
         self.save();
         token
     }
 
     fn renew(&mut self, token: Option<u64>) -> bool {
-        let held = self.locks.values_mut().flat_map(|lock| &mut lock.held).find(|held| Some(held.token) == token);
+        let held = self
+            .locks
+            .values_mut()
+            .flat_map(|lock| &mut lock.held)
+            .find(|held| Some(held.token) == token);
         let Some(held) = held else { return false };
         held.expires = Instant::now() + held.ttl;
         true
@@ -217,7 +269,14 @@ impl Table {
         for (name, next) in freed {
             let token = self.grant(&name, next.ttl);
             let mut line = Vec::new();
-            push(&mut line, &Answer { id: next.id, token: Some(token), ..Answer::default() });
+            push(
+                &mut line,
+                &Answer {
+                    id: next.id,
+                    token: Some(token),
+                    ..Answer::default()
+                },
+            );
             next.outbox.send(line);
         }
         any
@@ -234,7 +293,11 @@ impl Table {
         self.last_token = saved.last_token;
         for (name, token, ttl_ms) in saved.held {
             let ttl = Duration::from_millis(ttl_ms);
-            self.locks.entry(name).or_default().held.push(Held { token, ttl, expires: Instant::now() + ttl });
+            self.locks.entry(name).or_default().held.push(Held {
+                token,
+                ttl,
+                expires: Instant::now() + ttl,
+            });
         }
         Ok(())
     }
@@ -242,9 +305,15 @@ impl Table {
     /// Replaces the state file as a whole, so that a kill leaves the old or the new one.
     fn save(&self) {
         let held = |(name, lock): (&String, &Lock)| {
-            lock.held.iter().map(|held| (name.clone(), held.token, held.ttl.as_millis() as u64)).collect::<Vec<_>>()
+            lock.held
+                .iter()
+                .map(|held| (name.clone(), held.token, held.ttl.as_millis() as u64))
+                .collect::<Vec<_>>()
         };
-        let saved = Saved { last_token: self.last_token, held: self.locks.iter().flat_map(held).collect() };
+        let saved = Saved {
+            last_token: self.last_token,
+            held: self.locks.iter().flat_map(held).collect(),
+        };
         let temporary = self.state_file.with_extension("new");
         let written = serde_json::to_vec(&saved)
             .map_err(io::Error::from)

@@ -30,7 +30,9 @@ pub const SPEC: ResourceSpec = ResourceSpec {
 };
 
 fn connect(config: &ResourceConfig) -> Result<Arc<dyn Resource>, String> {
-    Ok(Arc::new(MemoryResource { client: LineClient::new(Address::Unix(config.memory.clone())) }))
+    Ok(Arc::new(MemoryResource {
+        client: LineClient::new(Address::Unix(config.memory.clone())),
+    }))
 }
 
 struct MemoryResource {
@@ -40,14 +42,22 @@ struct MemoryResource {
 impl Resource for MemoryResource {
     fn read<'a>(&'a self, key: &'a str, op: Option<u64>) -> BoxFuture<'a, Reply<Snapshot>> {
         async move {
-            let request = |id| Request { id, verb: Verb::Read, key: Some(key.into()), op, ..Request::default() };
+            let request = |id| Request {
+                id,
+                verb: Verb::Read,
+                key: Some(key.into()),
+                op,
+                ..Request::default()
+            };
             match self.client.call(request).await {
                 Ok(answer) => answer.into_reply(|answer| Snapshot {
                     version: answer.version.unwrap_or_default(),
                     elements: answer.elements.unwrap_or_default(),
                 }),
                 // A read that got no answer changed nothing.
-                Err(CallError::NotSent(text) | CallError::Broken(text)) => Reply::fail("disconnected", text),
+                Err(CallError::NotSent(text) | CallError::Broken(text)) => {
+                    Reply::fail("disconnected", text)
+                }
             }
         }
         .boxed()

@@ -30,8 +30,15 @@ impl MemoryServer {
     /// When the socket cannot be bound.
     pub fn start(socket: &Path, policy: TokenPolicy, sink: AccessSink) -> io::Result<Self> {
         let listener = UnixListener::bind(socket)?;
-        let state = State { store: Store::new(policy), locks: HashMap::new(), next_token: 1 };
-        let handler = Arc::new(MemoryHandler { state: Mutex::new(state), sink });
+        let state = State {
+            store: Store::new(policy),
+            locks: HashMap::new(),
+            next_token: 1,
+        };
+        let handler = Arc::new(MemoryHandler {
+            state: Mutex::new(state),
+            sink,
+        });
         serve_unix(listener, Arc::clone(&handler) as Arc<dyn Handler>);
         Ok(Self { handler })
     }
@@ -74,40 +81,90 @@ impl MemoryHandler {
 }
 
 impl Handler for MemoryHandler {
-    fn line(&self, connection: u64, line: &[u8], answers: &mut Vec<u8>, outbox: &Outbox) -> Result<(), String> {
-        let request: Request<'_> = serde_json::from_slice(line)
-            .map_err(|error| format!("not a memory request: {error}: {}", String::from_utf8_lossy(line)))?;
-        let key = request.key.as_deref().ok_or("a memory request needs a `key`")?;
+    fn line(
+        &self,
+        connection: u64,
+        line: &[u8],
+        answers: &mut Vec<u8>,
+        outbox: &Outbox,
+    ) -> Result<(), String> {
+        let request: Request<'_> = serde_json::from_slice(line).map_err(|error| {
+            format!(
+                "not a memory request: {error}: {}",
+                String::from_utf8_lossy(line)
+            )
+        })?;
+        let key = request
+            .key
+            .as_deref()
+            .ok_or("a memory request needs a `key`")?;
         let mut state = self.state();
         let answer = match request.verb {
             Verb::Read => {
                 let (register, access) = state.store.read(key, request.op, truth::now_ns());
                 access.into_iter().for_each(&self.sink);
-                Answer { version: Some(register.version), elements: Some(register.elements), ..Answer::default() }
+                Answer {
+                    version: Some(register.version),
+                    elements: Some(register.elements),
+                    ..Answer::default()
+                }
             }
             Verb::Write => {
                 let op = request.op.ok_or("a write needs its `op`")?;
-                let elements = request.elements.ok_or("a write needs `elements`")?.into_owned();
-                let (answer, access) = match state.store.write(key, op, elements, request.token, truth::now_ns()) {
-                    Ok((version, access)) => (Answer { version: Some(version), ..Answer::default() }, access),
-                    Err((refusal, access)) => (Answer { refused: Some(refusal), ..Answer::default() }, access),
-                };
+                let elements = request
+                    .elements
+                    .ok_or("a write needs `elements`")?
+                    .into_owned();
+                let (answer, access) =
+                    match state
+                        .store
+                        .write(key, op, elements, request.token, truth::now_ns())
+                    {
+                        Ok((version, access)) => (
+                            Answer {
+                                version: Some(version),
+                                ..Answer::default()
+                            },
+                            access,
+                        ),
+                        Err((refusal, access)) => (
+                            Answer {
+                                refused: Some(refusal),
+                                ..Answer::default()
+                            },
+                            access,
+                        ),
+                    };
                 (self.sink)(access);
                 answer
             }
             Verb::Acquire => match state.acquire(key, connection, request.id, outbox) {
-                Some(token) => Answer { token: Some(token), ..Answer::default() },
+                Some(token) => Answer {
+                    token: Some(token),
+                    ..Answer::default()
+                },
                 None => return Ok(()),
             },
             Verb::Release => {
-                let token = request.token.ok_or("a release needs the `token` of its grant")?;
+                let token = request
+                    .token
+                    .ok_or("a release needs the `token` of its grant")?;
                 match state.release(key, (connection, token)) {
                     true => Answer::default(),
-                    false => Answer { refused: Some(Refusal::NotHeld), ..Answer::default() },
+                    false => Answer {
+                        refused: Some(Refusal::NotHeld),
+                        ..Answer::default()
+                    },
                 }
             }
         };
-        push(answers, &Answer { id: request.id, ..answer });
+        push(
+            answers,
+            &Answer {
+                id: request.id,
+                ..answer
+            },
+        );
         Ok(())
     }
 
@@ -119,7 +176,11 @@ impl Handler for MemoryHandler {
         let held: Vec<(String, (u64, u64))> = state
             .locks
             .iter()
-            .filter_map(|(name, lock)| lock.holder.filter(|holder| holder.0 == connection).map(|h| (name.clone(), h)))
+            .filter_map(|(name, lock)| {
+                lock.holder
+                    .filter(|holder| holder.0 == connection)
+                    .map(|h| (name.clone(), h))
+            })
             .collect();
         for (name, holder) in held {
             state.release(&name, holder);
@@ -135,7 +196,11 @@ impl State {
         }
         let lock = self.locks.get_mut(name)?;
         if lock.holder.is_some() {
-            lock.queue.push_back(Waiter { connection, id, outbox: outbox.clone() });
+            lock.queue.push_back(Waiter {
+                connection,
+                id,
+                outbox: outbox.clone(),
+            });
             return None;
         }
         let token = self.next_token;
@@ -145,14 +210,27 @@ impl State {
     }
 
     fn release(&mut self, name: &str, holder: (u64, u64)) -> bool {
-        let Some(lock) = self.locks.get_mut(name).filter(|lock| lock.holder == Some(holder)) else { return false };
+        let Some(lock) = self
+            .locks
+            .get_mut(name)
+            .filter(|lock| lock.holder == Some(holder))
+        else {
+            return false;
+        };
         lock.holder = None;
         if let Some(next) = lock.queue.pop_front() {
             let token = self.next_token;
             self.next_token += 1;
             lock.holder = Some((next.connection, token));
             let mut line = Vec::new();
-            push(&mut line, &Answer { id: next.id, token: Some(token), ..Answer::default() });
+            push(
+                &mut line,
+                &Answer {
+                    id: next.id,
+                    token: Some(token),
+                    ..Answer::default()
+                },
+            );
             next.outbox.send(line);
         }
         true

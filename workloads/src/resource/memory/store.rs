@@ -34,7 +34,9 @@ impl TokenPolicy {
     /// The policy of this name.
     #[must_use]
     pub fn find(name: &str) -> Option<Self> {
-        [TokenPolicy::Record, TokenPolicy::Enforce].into_iter().find(|policy| policy.name() == name)
+        [TokenPolicy::Record, TokenPolicy::Enforce]
+            .into_iter()
+            .find(|policy| policy.name() == name)
     }
 }
 
@@ -52,13 +54,29 @@ impl Store {
     /// An empty store.
     #[must_use]
     pub fn new(policy: TokenPolicy) -> Self {
-        Self { policy, next_seq: 0, registers: HashMap::new(), highest: HashMap::new() }
+        Self {
+            policy,
+            next_seq: 0,
+            registers: HashMap::new(),
+            highest: HashMap::new(),
+        }
     }
 
     /// Reads a register; an operation's read is also an access in the store's order.
     pub fn read(&mut self, key: &str, op: Option<u64>, at_ns: Ns) -> (Snapshot, Option<Access>) {
         let snapshot = self.registers.get(key).cloned().unwrap_or_default();
-        let access = op.map(|op| self.access(op, key, Function::Read, None, true, snapshot.version, Vec::new(), at_ns));
+        let access = op.map(|op| {
+            self.access(
+                op,
+                key,
+                Function::Read,
+                None,
+                true,
+                snapshot.version,
+                Vec::new(),
+                at_ns,
+            )
+        });
         (snapshot, access)
     }
 
@@ -76,14 +94,31 @@ impl Store {
     ) -> Result<(u64, Access), (Refusal, Access)> {
         let scope = key.split('/').next().unwrap_or(key);
         let highest = self.highest.get(scope).copied();
-        let version = self.registers.get(key).map_or(0, |register| register.version);
+        let version = self
+            .registers
+            .get(key)
+            .map_or(0, |register| register.version);
         let refusal = match (self.policy, token) {
             (TokenPolicy::Record, _) => None,
             (TokenPolicy::Enforce, None) => Some(Refusal::NoToken),
-            (TokenPolicy::Enforce, Some(token)) => highest.filter(|highest| token < *highest).map(|_| Refusal::StaleToken),
+            (TokenPolicy::Enforce, Some(token)) => highest
+                .filter(|highest| token < *highest)
+                .map(|_| Refusal::StaleToken),
         };
         if let Some(refusal) = refusal {
-            return Err((refusal, self.access(op, key, Function::Write, token, false, version, Vec::new(), at_ns)));
+            return Err((
+                refusal,
+                self.access(
+                    op,
+                    key,
+                    Function::Write,
+                    token,
+                    false,
+                    version,
+                    Vec::new(),
+                    at_ns,
+                ),
+            ));
         }
         if let Some(token) = token.filter(|token| highest.is_none_or(|highest| *token > highest)) {
             self.highest.insert(scope.to_owned(), token);
@@ -93,13 +128,29 @@ impl Store {
         register.version += 1;
         register.elements = elements;
         let version = register.version;
-        Ok((version, self.access(op, key, Function::Write, token, true, version, removed, at_ns)))
+        Ok((
+            version,
+            self.access(
+                op,
+                key,
+                Function::Write,
+                token,
+                true,
+                version,
+                removed,
+                at_ns,
+            ),
+        ))
     }
 
     /// Every register, by name.
     #[must_use]
     pub fn registers(&self) -> Vec<(String, Snapshot)> {
-        let mut all: Vec<_> = self.registers.iter().map(|(key, register)| (key.clone(), register.clone())).collect();
+        let mut all: Vec<_> = self
+            .registers
+            .iter()
+            .map(|(key, register)| (key.clone(), register.clone()))
+            .collect();
         all.sort_by(|a, b| a.0.cmp(&b.0));
         all
     }
@@ -118,7 +169,17 @@ impl Store {
     ) -> Access {
         let seq = self.next_seq;
         self.next_seq += 1;
-        Access { seq, op, key: key.to_owned(), f, token, accepted, version, removed, at_ns }
+        Access {
+            seq,
+            op,
+            key: key.to_owned(),
+            f,
+            token,
+            accepted,
+            version,
+            removed,
+            at_ns,
+        }
     }
 }
 
@@ -129,7 +190,10 @@ fn removed(old: &[u64], new: &[u64]) -> Vec<u64> {
         return Vec::new();
     }
     let new: HashSet<u64> = new.iter().copied().collect();
-    old.iter().copied().filter(|element| !new.contains(element)).collect()
+    old.iter()
+        .copied()
+        .filter(|element| !new.contains(element))
+        .collect()
 }
 
 #[cfg(test)]
@@ -149,8 +213,14 @@ mod tests {
     fn an_enforcing_store_refuses_older_and_missing_tokens_over_all_registers_of_a_lock() {
         let mut store = Store::new(TokenPolicy::Enforce);
         store.write("l0/0", 1, vec![1], Some(6), 10).unwrap();
-        assert_eq!(store.write("l0/1", 2, vec![2], Some(5), 20).unwrap_err().0, Refusal::StaleToken);
-        assert_eq!(store.write("l0/0", 3, vec![2], None, 30).unwrap_err().0, Refusal::NoToken);
+        assert_eq!(
+            store.write("l0/1", 2, vec![2], Some(5), 20).unwrap_err().0,
+            Refusal::StaleToken
+        );
+        assert_eq!(
+            store.write("l0/0", 3, vec![2], None, 30).unwrap_err().0,
+            Refusal::NoToken
+        );
         store.write("l1/0", 4, vec![4], Some(1), 40).unwrap();
         store.write("l0/0", 5, vec![1, 5], Some(6), 50).unwrap();
         assert_eq!(store.registers()[0].1.elements, [1, 5]);

@@ -1,0 +1,11 @@
+//! Whole runs through the real binary: scenarios, mistakes, interruptions, kills.
+//!
+//! As root every run that needs a sandbox is done twice, the second time as an ordinary user. Where the
+//! machine allows no sandbox, or a server cannot be had, a test says so and does nothing.
+
+mod bench;
+mod builtin;
+mod etcd;
+mod kill;
+mod mistakes;
+mod workers;
