@@ -13,10 +13,11 @@ use workloads::worker::protocol::Setup;
 
 use super::cluster::{append, base_env, note_command};
 use super::host::ManagedHost;
+use super::place::{Place, small};
 use super::wake::{Wake, Wakes};
 use super::worker::Worker;
 use crate::backend::CommandLine;
-use crate::sandbox::{Host, HostSpec, Inside, Network, ProcessSpec, client_address};
+use crate::sandbox::{Host, ProcessSpec, client_address};
 
 /// What every worker of a trial has in common.
 pub struct ClientSpec {
@@ -24,8 +25,6 @@ pub struct ClientSpec {
     pub workers: u32,
     /// The worker's command line.
     pub argv: Vec<OsString>,
-    /// Where its standard error goes.
-    pub logs: PathBuf,
     /// The set-up of the worker with this index, and the name of its node.
     pub setup: Box<dyn Fn(usize) -> (Setup, String)>,
 }
@@ -36,26 +35,16 @@ pub struct ClientSpec {
 /// A host or worker that cannot be started, or a worker that refuses its set-up.
 pub fn start(
     spec: &ClientSpec,
-    inside: &Inside,
-    network: &Network,
+    place: &Place,
     wakes: &Wakes,
 ) -> Result<(Vec<Arc<ManagedHost>>, Vec<Worker>)> {
     let (mut hosts, mut workers) = (Vec::new(), Vec::new());
     for index in 0..spec.workers as usize {
         let name = format!("c{}", index + 1);
-        let address = client_address(u16::try_from(index + 1).unwrap_or(u16::MAX));
-        let cgroup = inside.cgroup.as_ref().ok().cloned();
-        let host = Host::start(
-            network,
-            HostSpec {
-                name: name.clone(),
-                address,
-                neighbours: Vec::new(),
-                cgroup,
-            },
-        )?;
+        let number = small(u32::try_from(index + 1).unwrap_or(u32::MAX));
+        let host = place.host(&name, client_address(number))?;
         note_command(
-            &spec.logs,
+            &place.logs,
             &name,
             &CommandLine {
                 argv: spec.argv.clone(),
@@ -65,16 +54,16 @@ pub fn start(
         let (setup, node) = (spec.setup)(index);
         let launch = Launch {
             argv: spec.argv.clone(),
-            log: spec.logs.join(format!("{name}.log")),
+            log: place.logs.join(format!("{name}.log")),
             node,
             setup,
         };
         workers.push(
             launch
-                .start(&host, &inside.scratch)
+                .start(&host, &place.inside.scratch)
                 .with_context(|| format!("cannot start worker {name}"))?,
         );
-        let (wakes, scratch) = (wakes.clone(), inside.scratch.clone());
+        let (wakes, scratch) = (wakes.clone(), place.inside.scratch.clone());
         let restart = move |host: &Host| {
             let worker = launch.start(host, &scratch)?;
             wakes.push(Wake::WorkerRestarted(Box::new(worker)));

@@ -12,8 +12,9 @@ use nemesis::HostControl;
 use tokio::runtime::Handle;
 
 use super::host::ManagedHost;
+use super::place::{Place, small};
 use crate::backend::{BackendSpec, ClusterInfo, CommandLine, NodeInfo};
-use crate::sandbox::{Host, HostSpec, Inside, Network, ProcessSpec, node_address};
+use crate::sandbox::{Host, ProcessSpec, node_address};
 use crate::scenario::ClusterPlan;
 
 /// How long a healed cluster may take until it accepts writes again.
@@ -42,15 +43,13 @@ impl Cluster {
         spec: &'static BackendSpec,
         plan: &ClusterPlan,
         server: &Path,
-        inside: &Inside,
-        network: &Network,
-        logs: &Path,
+        place: &Place,
         runtime: &Handle,
     ) -> Result<Self> {
         let nodes = (1..=plan.nodes).map(|number| NodeInfo {
             name: format!("n{number}"),
-            address: node_address(u16::try_from(number).unwrap_or(u16::MAX)),
-            data: inside.scratch.join(format!("n{number}")),
+            address: node_address(small(number)),
+            data: place.inside.scratch.join(format!("n{number}")),
         });
         let info = ClusterInfo {
             plan: plan.clone(),
@@ -61,12 +60,12 @@ impl Cluster {
             spec,
             info,
             hosts: Vec::new(),
-            logs: logs.to_owned(),
+            logs: place.logs.clone(),
         };
         // Every host is there before the first server starts: a peer that is not up yet must refuse at
         // once, not leave the first one waiting for an address that nobody has.
         for node in cluster.info.nodes.clone() {
-            cluster.add_host(&node, inside, network)?;
+            cluster.add_host(&node, place)?;
         }
         for (index, host) in cluster.hosts.iter().enumerate() {
             if index > 0 {
@@ -80,18 +79,10 @@ impl Cluster {
     }
 
     /// Starts the host of a node; its server comes with the first restart.
-    fn add_host(&mut self, node: &NodeInfo, inside: &Inside, network: &Network) -> Result<()> {
+    fn add_host(&mut self, node: &NodeInfo, place: &Place) -> Result<()> {
         fs::create_dir_all(&node.data)
             .with_context(|| format!("cannot create the data folder of {}", node.name))?;
-        let host = Host::start(
-            network,
-            HostSpec {
-                name: node.name.clone(),
-                address: node.address,
-                neighbours: Vec::new(),
-                cgroup: inside.cgroup.as_ref().ok().cloned(),
-            },
-        )?;
+        let host = place.host(&node.name, node.address)?;
         let command = self.spec.backend.command(&self.info, node);
         let log = self.log_of(&node.name);
         note_command(&self.logs, &node.name, &command)?;

@@ -25,13 +25,13 @@ use super::clients::{self, ClientSpec};
 use super::cluster::Cluster;
 use super::drive::{Drive, DriveConfig, DriveEnd};
 use super::observers::{self, LeaderCell};
+use super::place::Place;
 use super::progress::{Progress, ProgressSender};
 use super::recorder::Recorder;
 use super::wake::Wakes;
 use super::world::{FaultableHost, World};
 use crate::backend;
 use crate::exit::Exit;
-use crate::sandbox::{Inside, Network};
 use crate::store::{self, names};
 use crate::trial::TrialPlan;
 
@@ -112,9 +112,7 @@ struct SetUp<'a> {
 impl SetUp<'_> {
     fn run(&self) -> Result<EndReason> {
         let arm = &self.plan.arm;
-        let logs = self.folder.join(names::LOGS);
-        let inside = Inside::read()?;
-        let network = Network::create()?;
+        let place = Place::new(arm, self.folder.join(names::LOGS))?;
         let spec = backend::find(&arm.cluster.backend)
             .context("the plan names a backend that this build does not have")?;
         self.progress.stage(format!(
@@ -126,15 +124,7 @@ impl SetUp<'_> {
         ));
         let began = Instant::now();
         let server = &self.plan.server.path;
-        let cluster = Cluster::start(
-            spec,
-            &arm.cluster,
-            server,
-            &inside,
-            &network,
-            &logs,
-            self.runtime,
-        )?;
+        let cluster = Cluster::start(spec, &arm.cluster, server, &place, self.runtime)?;
         self.progress.stage(format!(
             "ready after {:.1} s; starting {} workers",
             began.elapsed().as_secs_f64(),
@@ -144,7 +134,7 @@ impl SetUp<'_> {
         let (recorder, recording) = Recorder::start(&self.folder.join(names::HISTORY))
             .context("cannot create the history")?;
         recorder.record(Event::Header(self.header()));
-        let memory = inside.scratch.join("memory.sock");
+        let memory = place.inside.scratch.join("memory.sock");
         let sink = recorder.clone();
         let store = MemoryServer::start(
             &memory,
@@ -152,12 +142,8 @@ impl SetUp<'_> {
             Box::new(move |access| sink.record(Event::Access(access))),
         )
         .context("cannot open the memory store's socket")?;
-        let (hosts, workers) = clients::start(
-            &self.client_spec(&cluster, &memory, &logs),
-            &inside,
-            &network,
-            self.wakes,
-        )?;
+        let (hosts, workers) =
+            clients::start(&self.client_spec(&cluster, &memory), &place, self.wakes)?;
 
         let leader = LeaderCell::default();
         let asked = Arc::clone(&leader);
@@ -235,7 +221,7 @@ impl SetUp<'_> {
         }
     }
 
-    fn client_spec(&self, cluster: &Cluster, memory: &Path, logs: &Path) -> ClientSpec {
+    fn client_spec(&self, cluster: &Cluster, memory: &Path) -> ClientSpec {
         let workload = self.plan.arm.workload.clone();
         let (version, memory) = (self.plan.arm.cluster.version.clone(), memory.to_owned());
         let (info, backend) = (cluster.info.clone(), cluster.spec.backend);
@@ -274,7 +260,6 @@ impl SetUp<'_> {
         ClientSpec {
             workers: self.plan.arm.workload.workers,
             argv,
-            logs: PathBuf::from(logs),
             setup: Box::new(setup),
         }
     }

@@ -11,6 +11,7 @@ pub mod host;
 pub mod launcher;
 pub mod live;
 pub mod observers;
+pub mod place;
 pub mod progress;
 pub mod recorder;
 pub mod slot;

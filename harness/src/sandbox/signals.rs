@@ -8,7 +8,7 @@ use std::fmt;
 use nix::errno::Errno;
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, getpid};
 use serde::{Deserialize, Serialize};
 
 use super::error::{Failure, Step};
@@ -65,8 +65,12 @@ pub(super) fn reap(block: bool) -> Result<Option<(Pid, End)>, Errno> {
 }
 
 /// Signals every process of this PID namespace except this one. The kernel walks them under one lock, so
-/// no process can fork its way out. True if there was one.
+/// no process can fork its way out. True if there was one. Refused unless this process is PID 1: outside
+/// of a namespace of its own the same call would reach every process of the machine.
 pub(super) fn signal_all(signal: Signal) -> Result<bool, Errno> {
+    if getpid() != Pid::from_raw(1) {
+        return Err(Errno::EPERM);
+    }
     match kill(Pid::from_raw(-1), signal) {
         Ok(()) => Ok(true),
         Err(Errno::ESRCH) => Ok(false),

@@ -26,6 +26,7 @@ pub(crate) struct Bench {
 #[derive(Debug)]
 pub(crate) struct Done {
     pub(crate) code: Option<i32>,
+    pub(crate) status: std::process::ExitStatus,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
@@ -107,6 +108,7 @@ impl Bench {
         let output = self.command(args).output().unwrap();
         Done {
             code: output.status.code(),
+            status: output.status,
             stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
             stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
         }
@@ -187,7 +189,8 @@ impl Done {
         assert_eq!(
             self.code,
             Some(code),
-            "stdout:\n{}\nstderr:\n{}",
+            "{}\nstdout:\n{}\nstderr:\n{}",
+            self.status,
             self.stdout,
             self.stderr
         );
@@ -223,6 +226,7 @@ pub(crate) fn collect(mut child: Child) -> Done {
         .unwrap();
     Done {
         code: status.code(),
+        status,
         stdout,
         stderr,
     }

@@ -3,6 +3,8 @@
 mod mistakes;
 mod plans;
 
+use workloads::discipline::Discipline;
+
 use super::*;
 
 /// The example of the design: the text most cases below change in one place.

@@ -1,6 +1,9 @@
 //! What files that are in order come to.
 
+use nemesis::{FaultPlan, Lasts, Target, Trigger};
 use proptest::prelude::*;
+use workloads::discipline::Discipline;
+use workloads::resource::memory::store::TokenPolicy;
 
 use super::*;
 

@@ -1,0 +1,62 @@
+//! Where a trial takes place: the sandbox as its controller has set it up.
+
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+
+use anyhow::Result;
+
+use crate::sandbox::{Host, HostSpec, Inside, Network, client_address, node_address};
+use crate::scenario::ArmPlan;
+
+/// A sandbox in which hosts can be started.
+pub struct Place {
+    /// Scratch space and cgroup.
+    pub inside: Inside,
+    /// Links between the hosts.
+    pub network: Network,
+    /// Where logs go.
+    pub logs: PathBuf,
+    /// The addresses of every node and client of the trial.
+    addresses: Vec<Ipv4Addr>,
+}
+
+impl Place {
+    /// Sets the sandbox up for an arm.
+    ///
+    /// # Errors
+    /// Outside of a sandbox, or when its network cannot be made.
+    pub fn new(arm: &ArmPlan, logs: PathBuf) -> Result<Self> {
+        let nodes = (1..=arm.cluster.nodes).map(|number| node_address(small(number)));
+        let clients = (1..=arm.workload.workers).map(|number| client_address(small(number)));
+        Ok(Self {
+            inside: Inside::read()?,
+            network: Network::create()?,
+            logs,
+            addresses: nodes.chain(clients).collect(),
+        })
+    }
+
+    /// Starts a host that knows the hardware addresses of all others: ARP must not be a variable.
+    ///
+    /// # Errors
+    /// When the system refuses one of its parts.
+    pub fn host(&self, name: &str, address: Ipv4Addr) -> Result<Host> {
+        let neighbours = self
+            .addresses
+            .iter()
+            .copied()
+            .filter(|other| *other != address);
+        let spec = HostSpec {
+            name: name.to_owned(),
+            address,
+            neighbours: neighbours.collect(),
+            cgroup: self.inside.cgroup.as_ref().ok().cloned(),
+        };
+        Ok(Host::start(&self.network, spec)?)
+    }
+}
+
+/// Host numbers are far below what an address can hold; scenario files are checked for it.
+pub(super) fn small(number: u32) -> u16 {
+    u16::try_from(number).unwrap_or(u16::MAX)
+}
