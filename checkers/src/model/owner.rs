@@ -46,6 +46,8 @@ struct Section {
     to: u64,
     /// Its known token.
     token: u64,
+    /// The acquire that told the token.
+    told_by: u32,
     acquire: u32,
     release: u32,
 }
@@ -56,8 +58,6 @@ struct Owner {
     depth: u32,
     /// Its latest section.
     section: u32,
-    /// The acquire that gave that section its token.
-    told_by: u32,
 }
 
 impl Default for Owner {
@@ -65,7 +65,6 @@ impl Default for Owner {
         Self {
             depth: 0,
             section: NOBODY,
-            told_by: NOBODY,
         }
     }
 }
@@ -90,7 +89,7 @@ pub(super) fn decide(ops: &[Op], lock: OwnerLock) -> Result<(), Violation> {
             if let Some(before) = highest
                 && before.token >= section.token
             {
-                let ids = [id(ops, before.acquire), id(ops, section.acquire)];
+                let ids = [id(ops, before.told_by), id(ops, section.told_by)];
                 return Err(Violation::new(Rule::TokenNotAbove, ids));
             }
             highest = Some(section);
@@ -141,11 +140,11 @@ fn acquire(
     owner.depth += 1;
     if owner.depth == 1 {
         owner.section = small(sections.len());
-        owner.told_by = small(place);
         sections.push(Section {
             from: op.return_at,
             to: FOREVER,
             token: op.arg,
+            told_by: small(place),
             acquire: small(place),
             release: NOBODY,
         });
@@ -153,9 +152,9 @@ fn acquire(
         let section = &mut sections[owner.section as usize];
         if section.token == UNKNOWN {
             section.token = op.arg;
-            owner.told_by = small(place);
+            section.told_by = small(place);
         } else if section.token != op.arg {
-            let ids = [id(ops, owner.told_by), op.id];
+            let ids = [id(ops, section.told_by), op.id];
             return Err(Violation::new(Rule::TokenChanged, ids));
         }
     }
