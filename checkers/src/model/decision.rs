@@ -59,7 +59,8 @@ pub enum Rule {
     AcquiredTooOften,
     /// A successful release by a process that held nothing. Ops: the release.
     ReleasedUnheld,
-    /// A token that is not above one of an earlier section. Ops: the acquires, the earlier one first.
+    /// A token that is not above one of an earlier section. Ops: the acquire that told the earlier one and
+    /// the release of its section, the acquire that told the later one.
     TokenNotAbove,
     /// A re-acquire came with another token than its section. Ops: the two acquires.
     TokenChanged,

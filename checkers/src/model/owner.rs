@@ -89,7 +89,8 @@ pub(super) fn decide(ops: &[Op], lock: OwnerLock) -> Result<(), Violation> {
             if let Some(before) = highest
                 && before.token >= section.token
             {
-                let ids = [id(ops, before.told_by), id(ops, section.told_by)];
+                let places = [before.told_by, before.release, section.told_by];
+                let ids = places.map(|place| id(ops, place));
                 return Err(Violation::new(Rule::TokenNotAbove, ids));
             }
             highest = Some(section);
