@@ -61,6 +61,8 @@ struct Register<'o> {
     ops: &'o [Op],
     initial: u32,
     values: Slots<Value>,
+    /// Which operations took effect.
+    needed: Vec<bool>,
 }
 
 /// Decides one register, or gives `None` when a value is written twice.
@@ -69,9 +71,13 @@ pub(super) fn decide(ops: &[Op], initial: u32) -> Option<Result<(), Violation>> 
         ops,
         initial,
         values: Slots::new(ops.len()),
+        needed: vec![false; ops.len()],
     };
     register.note_producers()?;
-    Some(register.decide())
+    Some(match register.decide() {
+        Err(violation) => Err(register.with_proof(violation)),
+        valid => valid,
+    })
 }
 
 impl Register<'_> {
@@ -90,8 +96,15 @@ impl Register<'_> {
     }
 
     fn decide(&mut self) -> Result<(), Violation> {
-        let needed = self.needed()?;
+        self.note_needed()?;
         self.note_reads();
+        let needed = std::mem::take(&mut self.needed);
+        let result = self.decide_blocks(&needed);
+        self.needed = needed;
+        result
+    }
+
+    fn decide_blocks(&mut self, needed: &[bool]) -> Result<(), Violation> {
         let heads = places(self.ops)
             .filter(|&(place, op)| op.action == Action::Write && needed[place as usize]);
         let mut in_blocks = 0;
@@ -110,17 +123,16 @@ impl Register<'_> {
             .filter(|&(place, op)| needed[place as usize] && produces(op).is_some());
         // Compare-and-sets that no block reaches depend on one another.
         if producers.count() != in_blocks {
-            return Err(self.circle(&needed));
+            return Err(self.circle(needed));
         }
         fit(self.ops, forward, &backward)
     }
 
-    /// Which operations took effect: the successful ones, and the unknown ones that those depend on.
-    fn needed(&mut self) -> Result<Vec<bool>, Violation> {
-        let mut needed = vec![false; self.ops.len()];
+    /// The successful ones took effect, and the unknown ones that those depend on.
+    fn note_needed(&mut self) -> Result<(), Violation> {
         let mut open: Vec<u32> = Vec::new();
         for (place, op) in places(self.ops).filter(|(_, op)| op.is_ok()) {
-            needed[place as usize] = true;
+            self.needed[place as usize] = true;
             if observes(op).is_some() {
                 open.push(place);
             }
@@ -146,11 +158,11 @@ impl Register<'_> {
             if producer == NONE {
                 return Err(Violation::new(Rule::FromNowhere, [op.id]));
             }
-            if !std::mem::replace(&mut needed[producer as usize], true) {
+            if !std::mem::replace(&mut self.needed[producer as usize], true) {
                 open.push(producer);
             }
         }
-        Ok(needed)
+        Ok(())
     }
 
     fn note_reads(&mut self) {
@@ -218,6 +230,29 @@ impl Register<'_> {
             length += 1;
             value = unpair(op.arg).1;
         }
+    }
+
+    /// Adds, for each operation of unknown outcome, those that prove that it took effect.
+    fn with_proof(&self, mut violation: Violation) -> Violation {
+        let mut next = 0;
+        while let Some(&id) = violation.ops.get(next) {
+            next += 1;
+            let Some(op) = self.ops.iter().find(|op| op.id == id && !op.is_ok()) else {
+                continue;
+            };
+            let observer = places(self.ops).find(|&(place, other)| {
+                self.needed[place as usize]
+                    && other.id != id
+                    && produces(op).is_some()
+                    && observes(other) == produces(op)
+            });
+            if let Some((_, observer)) = observer
+                && !violation.ops.contains(&observer.id)
+            {
+                violation.ops.push(observer.id);
+            }
+        }
+        violation
     }
 
     fn circle(&mut self, needed: &[bool]) -> Violation {
