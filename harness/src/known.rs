@@ -62,6 +62,8 @@ pub fn known() -> Known {
                 name: spec.name.to_owned(),
                 needs_lasts: spec.needs_lasts,
                 targets: words(spec.targets),
+                params: spec.params,
+                check: spec.check,
             })
             .collect(),
         metrics: CHECKS

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::fault::{self, FAULTS, FaultSpec};
-use crate::{Lasts, Target, Trigger};
+use crate::{Lasts, Params, Target, Trigger};
 
 /// One `[[fault]]` of a scenario, resolved.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -18,6 +18,9 @@ pub struct FaultPlan {
     /// How long it lasts; without it, until the end of the trial (where the fault allows that).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lasts: Option<Lasts>,
+    /// What else the fault was given.
+    #[serde(default, skip_serializing_if = "Params::is_empty")]
+    pub params: Params,
 }
 
 /// A plan that cannot be carried out.
@@ -106,6 +109,8 @@ impl FaultPlan {
             }
             None => {}
         }
+        self.params.check(spec.params)?;
+        (spec.check)(&self.target, &self.params).map_err(|why| format!("expected {why}"))?;
         match self.trigger {
             Trigger::Every { every_ns: 0, .. } => {
                 Err("it fires every 0 ns; give `every` a length".to_owned())

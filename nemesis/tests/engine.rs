@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, channel};
 
 use checkers::history::FaultEvent;
 use nemesis::{
-    Engine, EngineError, FaultPlan, HostControl, Lasts, Notice, Schedule, Target, Trigger,
+    Engine, EngineError, FaultPlan, HostControl, Lasts, Notice, Params, Schedule, Target, Trigger,
     TriggerEvent,
 };
 use nix::sys::signal::{Signal, killpg};
@@ -25,6 +25,7 @@ fn plan(kind: &str, target: &str, trigger: Trigger, lasts_ms: u64) -> FaultPlan 
         target: target.parse().expect("a target"),
         trigger,
         lasts: Some(Lasts::Fixed { ns: lasts_ms * MS }),
+        params: Params::default(),
     }
 }
 

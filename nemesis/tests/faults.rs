@@ -6,12 +6,12 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use nemesis::HostControl;
 use nemesis::fault::{FaultError, InForce, Request, find};
+use nemesis::{HostControl, Params};
 use nix::sys::signal::{Signal, killpg};
 use support::{
-    By, GroupHost, HELPER, HELPER_THREADS, MS, SLEEPERS, SPINNER, both_ways, now, sleep_ms,
-    wait_for,
+    By, GroupHost, GroupWorld, HELPER, HELPER_THREADS, MS, SLEEPERS, SPINNER, both_ways, now,
+    sleep_ms, wait_for,
 };
 
 fn inject(
@@ -27,6 +27,9 @@ fn inject(
     let request = Request {
         asked_ns: Some(asked_ms * MS),
         now,
+        params: &Params::default(),
+        pick: 0,
+        world: &GroupWorld(Vec::new()),
     };
     fault.inject(&hosts, &request)
 }

@@ -1,6 +1,6 @@
 //! Schedules: stable for a seed, sorted, within the trial, and one fault's draws apart from another's.
 
-use nemesis::{FaultPlan, Lasts, Schedule, Target, Trigger, TriggerEvent};
+use nemesis::{FaultPlan, Lasts, ParamValue, Params, Schedule, Target, Trigger, TriggerEvent};
 use proptest::prelude::*;
 
 const MS: u64 = 1_000_000;
@@ -11,6 +11,7 @@ fn plan(trigger: Trigger, lasts: Lasts) -> FaultPlan {
         target: Target::Holder,
         trigger,
         lasts: Some(lasts),
+        params: Params::default(),
     }
 }
 
@@ -144,6 +145,13 @@ fn impossible_plans_are_refused_with_the_fault_and_what_to_do() {
                 ..good.clone()
             },
             "add `lasts`",
+        ),
+        (
+            FaultPlan {
+                params: Params([("speed".to_owned(), ParamValue::Share(0.5))].into()),
+                ..good.clone()
+            },
+            "no parameter `speed`",
         ),
         (plan(every(0), fixed()), "every 0 ns"),
         (plan(every(1), fixed()), "is the unit right?"),

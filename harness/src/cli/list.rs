@@ -115,11 +115,19 @@ fn sections() -> Vec<Section> {
             entries: FAULTS
                 .iter()
                 .map(|spec| {
-                    entry(
-                        spec.name,
-                        spec.summary,
-                        vec![format!("targets: {}", spec.targets.join(", "))],
-                    )
+                    let targets = format!("targets: {}", spec.targets.join(", "));
+                    let params = spec.params.iter().map(|param| {
+                        let default = param.default.map(|value| format!(" [{value}]"));
+                        format!(
+                            "{:<12} {}{}: {}",
+                            param.name,
+                            param.summary,
+                            default.unwrap_or_default(),
+                            param.kind
+                        )
+                    });
+                    let details = [targets].into_iter().chain(params).collect();
+                    entry(spec.name, spec.summary, details)
                 })
                 .collect(),
         },

@@ -71,7 +71,7 @@ pub(super) fn read_heads(top: &Section<'_>) -> Vec<ArmHead> {
 fn read_head(section: &Section<'_>, faults: usize, number: usize) -> ArmHead {
     let (mut set, mut whole) = (Vec::new(), true);
     if let Some(node) = table_of(section, "set") {
-        let (overrides, problems) = overrides::from_set(node, faults);
+        let (overrides, problems) = overrides::from_set(node, faults, section.cx.known);
         whole = problems.is_empty();
         problems
             .into_iter()
@@ -205,9 +205,8 @@ impl ArmHead {
         if faults_on {
             let nodes = varied.get("fault").map_or(&[][..], Node::items);
             let read = nodes.iter().enumerate().map(|(index, node)| {
-                let section =
-                    Section::open(cx, Table::Fault, format!("fault.{}", index + 1), node)?;
-                build::fault::read(&section, cluster.as_ref(), workload.as_ref())
+                let path = format!("fault.{}", index + 1);
+                build::fault::read(cx, path, node, cluster.as_ref(), workload.as_ref())
             });
             // Collected twice so that a mistake in one fault does not hide those of the next.
             faults = read

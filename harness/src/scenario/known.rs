@@ -3,6 +3,8 @@
 //! The program fills this in from its registries. The scenario code itself knows no such name, so
 //! that a new backend or fault needs no change here.
 
+use nemesis::{ParamSpec, Params, Target};
+
 /// Everything a scenario may name.
 #[derive(Clone, Debug, Default)]
 pub struct Known {
@@ -71,7 +73,7 @@ pub struct KnownWorkload {
 }
 
 /// A fault.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct KnownFault {
     /// Registry name.
     pub name: String,
@@ -79,6 +81,10 @@ pub struct KnownFault {
     pub needs_lasts: bool,
     /// Forms of the targets that it can hit: `holder`, `leader`, …, `node:NAME`, `client:NAME`.
     pub targets: Vec<String>,
+    /// The parameters that it has beyond those that every fault has.
+    pub params: &'static [ParamSpec],
+    /// Says what was expected of parameters that are right each for itself.
+    pub check: fn(&Target, &Params) -> Result<(), String>,
 }
 
 /// A number that a check reports.
@@ -109,6 +115,12 @@ impl Known {
 
     pub(super) fn fault(&self, name: &str) -> Option<&KnownFault> {
         self.faults.iter().find(|fault| fault.name == name)
+    }
+
+    /// Whether any fault has a parameter of that name.
+    pub(super) fn has_fault_param(&self, name: &str) -> bool {
+        let mut params = self.faults.iter().flat_map(|fault| fault.params);
+        params.any(|param| param.name == name)
     }
 
     pub(super) fn metric(&self, name: &str) -> Option<&KnownMetric> {

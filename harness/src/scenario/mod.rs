@@ -236,7 +236,7 @@ fn analyse(
         check_forms(top);
     }
     let faults = tree.get("fault").map_or(0, |node| node.items().len());
-    let (overrides, problems) = overrides::from_flags(flags, faults);
+    let (overrides, problems) = overrides::from_flags(flags, faults, known);
     problems.into_iter().for_each(|problem| cx.report(problem));
 
     let mut plans = Vec::new();

@@ -5,6 +5,7 @@
 
 use super::error::Problem;
 use super::keys::{Key, Kind, Table};
+use super::known::Known;
 use super::node::{Entry, Node, Origin, Value, parse_override, shortened};
 use super::suggest::closest;
 
@@ -19,11 +20,8 @@ pub(super) struct Override {
 }
 
 /// The overrides in a `set` table.
-pub(super) fn from_set(set: &Node, faults: usize) -> (Vec<Override>, Vec<Problem>) {
-    let mut found = Found {
-        faults,
-        ..Found::default()
-    };
+pub(super) fn from_set(set: &Node, faults: usize, known: &Known) -> (Vec<Override>, Vec<Problem>) {
+    let mut found = Found::new(faults, known);
     for entry in set.entries() {
         found.flatten(&entry.key, entry);
     }
@@ -34,16 +32,14 @@ pub(super) fn from_set(set: &Node, faults: usize) -> (Vec<Override>, Vec<Problem
 pub(super) fn from_flags(
     flags: &[(String, String)],
     faults: usize,
+    known: &Known,
 ) -> (Vec<Override>, Vec<Problem>) {
-    let mut found = Found {
-        faults,
-        ..Found::default()
-    };
+    let mut found = Found::new(faults, known);
     for (path, text) in flags {
         let flag = flag_text(path, text);
         let mut node = parse_override(text, &flag);
         // `--set cluster.version=3.5` means the text, though TOML would read a number.
-        if resolve_path(path).is_ok_and(|key| key.is_some_and(|key| key.kind.is_text()))
+        if resolve_path(path, known).is_ok_and(|key| key.is_some_and(|key| key.kind.is_text()))
             && node.text().is_none()
         {
             node.value = Value::Text(text.clone());
@@ -73,14 +69,23 @@ pub(super) fn apply<'a>(
     faults_on
 }
 
-#[derive(Default)]
-struct Found {
+struct Found<'a> {
     faults: usize,
+    known: &'a Known,
     overrides: Vec<Override>,
     problems: Vec<Problem>,
 }
 
-impl Found {
+impl<'a> Found<'a> {
+    fn new(faults: usize, known: &'a Known) -> Self {
+        Self {
+            faults,
+            known,
+            overrides: Vec::new(),
+            problems: Vec::new(),
+        }
+    }
+
     /// `set.workload.ttl = "5s"` without quotes is a table in a table: it means the same as with quotes.
     fn flatten(&mut self, path: &str, entry: &Entry) {
         let holds_keys = matches!(
@@ -134,7 +139,7 @@ impl Found {
                 Err("true or false".to_owned())
             };
         }
-        resolve_path(path)?;
+        resolve_path(path, self.known)?;
         let number = path
             .strip_prefix("fault.")
             .and_then(|rest| rest.split('.').next());
@@ -149,8 +154,9 @@ impl Found {
     }
 }
 
-/// The key at the end of a dotted path; `None` for the word `faults`. Otherwise what was expected.
-fn resolve_path(path: &str) -> Result<Option<&'static Key>, String> {
+/// The key at the end of a dotted path; `None` for the word `faults` and for a parameter of a fault.
+/// Otherwise what was expected. Whether that very fault has the parameter is found out when it is read.
+fn resolve_path(path: &str, known: &Known) -> Result<Option<&'static Key>, String> {
     if path == FAULTS {
         return Ok(None);
     }
@@ -172,10 +178,14 @@ fn resolve_path(path: &str) -> Result<Option<&'static Key>, String> {
         )
     };
     let mut found: Option<&'static Key> = None;
-    for step in steps {
+    let mut steps = steps.peekable();
+    while let Some(step) = steps.next() {
         if let Some(above) = found {
             table = below(above)
                 .ok_or_else(|| format!("nothing below `{}`, which is no table", above.name))?;
+        }
+        if table == Table::Fault && steps.peek().is_none() && known.has_fault_param(step) {
+            return Ok(None);
         }
         found = Some(table.key(step).ok_or_else(|| keys_of(table))?);
     }

@@ -53,6 +53,17 @@ impl<'a> Section<'a> {
         path: String,
         node: &'a Node,
     ) -> Option<Self> {
+        Self::open_with(cx, table, path, node, &[])
+    }
+
+    /// Opens a table that may have further keys beside those of the table of keys.
+    pub(super) fn open_with(
+        cx: &'a Context<'a>,
+        table: Table,
+        path: String,
+        node: &'a Node,
+        further: &[&'static str],
+    ) -> Option<Self> {
         let section = Self {
             cx,
             table,
@@ -70,8 +81,8 @@ impl<'a> Section<'a> {
             return None;
         };
         for entry in entries {
-            if table.key(&entry.key).is_none() {
-                section.report_unknown(&entry.key, &entry.key_at);
+            if table.key(&entry.key).is_none() && !further.contains(&entry.key.as_str()) {
+                section.report_unknown(&entry.key, &entry.key_at, further);
             }
         }
         for key in table.keys().filter(|key| key.absent == Absent::Required) {
@@ -305,18 +316,19 @@ impl<'a> Section<'a> {
         None
     }
 
-    fn report_unknown(&self, name: &str, at: &Origin) {
+    fn report_unknown(&self, name: &str, at: &Origin, further: &[&'static str]) {
+        let keys = self.table.keys().map(|key| key.name);
+        let keys: Vec<&str> = keys.chain(further.iter().copied()).collect();
         self.cx.report(Problem {
             at: at.clone(),
             key: self.path_of(&shortened(name)),
             expected: format!(
                 "one of the keys of {}: {}",
                 self.table.title(),
-                key_list(self.table)
+                keys.join(", ")
             ),
             found: format!("the unknown key `{}`", shortened(name)),
-            hint: did_you_mean(name, self.table.keys().map(|key| key.name))
-                .or_else(|| elsewhere(name)),
+            hint: did_you_mean(name, keys.iter().copied()).or_else(|| elsewhere(name)),
         });
     }
 

@@ -1,5 +1,7 @@
 //! The reference of scenario files, in Markdown, made from the table of keys.
 
+use nemesis::fault::{FAULTS, FaultSpec};
+
 use super::keys::{Absent, Key, Kind, Table};
 
 const INTRODUCTION: &str = "\
@@ -70,6 +72,32 @@ pub fn reference() -> String {
         for key in table.keys() {
             text.push_str(&row(key));
         }
+        if *table == Table::Fault {
+            let with_params = FAULTS.iter().filter(|spec| !spec.params.is_empty());
+            text.extend(with_params.map(params_of));
+        }
+    }
+    text
+}
+
+/// The parameters of one fault, which stand beside the keys that every fault has.
+fn params_of(spec: &FaultSpec) -> String {
+    let mut text = format!(
+        "\n### With `kind = \"{}\"`\n\nIt {}.\n\n| key | type | default | meaning |\n|---|---|---|---|\n",
+        spec.name, spec.summary
+    );
+    for param in spec.params {
+        let default = param
+            .default
+            .map_or("none".to_owned(), |value| format!("`{value}`"));
+        let cells = [
+            format!("`{}`", param.name),
+            param.kind.to_string(),
+            default,
+            param.summary.to_owned(),
+        ];
+        let cells = cells.map(|cell| cell.replace('|', "\\|"));
+        text.push_str(&format!("| {} |\n", cells.join(" | ")));
     }
     text
 }

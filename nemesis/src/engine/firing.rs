@@ -65,6 +65,9 @@ fn carry_out(report: &mut Report<'_>) {
     let request = Request {
         asked_ns: firing.lasts_ns,
         now: shared.now,
+        params: &planned.plan.params,
+        pick: firing.pick,
+        world: &*shared.world,
     };
     report.requested_ns = (shared.now)();
     match planned.fault.inject(&hosts, &request) {

@@ -78,7 +78,7 @@ impl Listener {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Target;
+    use crate::{Params, Target};
 
     fn listener(fires: &[bool], at_most: Option<u32>, spacing_ns: u64) -> Listener {
         let plan = FaultPlan {
@@ -92,6 +92,7 @@ mod tests {
                 spacing_ns,
             },
             lasts: None,
+            params: Params::default(),
         };
         let draws = fires.iter().enumerate().map(|(index, &fires)| EventDraw {
             fires,

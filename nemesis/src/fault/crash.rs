@@ -8,7 +8,7 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::fault::{Fault, FaultError, FaultSpec, InForce, Layer, Request, contained};
+use crate::fault::{Fault, FaultError, FaultSpec, InForce, Layer, Request, contained, no_check};
 use crate::mechanism::probe;
 use crate::mechanism::proof::ProcessId;
 use crate::mechanism::sigstop::look_until;
@@ -22,6 +22,8 @@ pub const SPEC: FaultSpec = FaultSpec {
     summary: "kills every process of the target at once and starts it again after a while",
     targets: ALL_FORMS,
     needs_lasts: false,
+    params: &[],
+    check: no_check,
     layer: Layer::Processes,
     build: || Box::new(Crash),
     probe: || vec![probe::sigkill()],
@@ -37,7 +39,7 @@ impl Fault for Crash {
     fn inject(
         &self,
         hosts: &[Arc<dyn HostControl>],
-        request: &Request,
+        request: &Request<'_>,
     ) -> Result<Box<dyn InForce>, FaultError> {
         let mut crashed: Vec<CrashedHost> = hosts
             .iter()

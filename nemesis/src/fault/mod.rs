@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::mechanism::Availability;
 use crate::receipt::Receipt;
-use crate::{HostControl, Now, Target};
+use crate::{HostControl, Now, ParamSpec, Params, Target, World};
 
 pub mod crash;
 pub mod pause;
@@ -31,6 +31,10 @@ pub fn find(name: &str) -> Option<&'static FaultSpec> {
 pub enum Layer {
     /// The processes of the application.
     Processes,
+    /// What passes between hosts.
+    Network,
+    /// What is written to the disk.
+    Disk,
 }
 
 /// An entry of the registry.
@@ -44,6 +48,11 @@ pub struct FaultSpec {
     pub targets: &'static [&'static str],
     /// True when a plan must say how long it lasts; else it may last until the end of the trial.
     pub needs_lasts: bool,
+    /// The parameters that it has beyond whom, when and for how long.
+    pub params: &'static [ParamSpec],
+    /// Says what was expected of parameters that are right each for itself but contradict each other
+    /// or the target, or ask for nothing. [`no_check`] where there is nothing to say.
+    pub check: fn(&Target, &Params) -> Result<(), String>,
     /// What it acts on.
     pub layer: Layer,
     /// Makes the fault.
@@ -67,13 +76,27 @@ impl FaultSpec {
     }
 }
 
+/// The [`check`](FaultSpec::check) of a fault whose parameters cannot contradict each other.
+///
+/// # Errors
+/// Never.
+pub fn no_check(_: &Target, _: &Params) -> Result<(), String> {
+    Ok(())
+}
+
 /// What a fault is asked to do.
-#[derive(Clone, Copy, Debug)]
-pub struct Request {
+#[derive(Clone, Copy)]
+pub struct Request<'a> {
     /// How long it is to last; `None` means until the end of the trial.
     pub asked_ns: Option<u64>,
     /// Reads truth time.
     pub now: Now,
+    /// Its parameters, checked.
+    pub params: &'a Params,
+    /// Drawn from the seed: decides wherever the parameters leave a choice.
+    pub pick: u64,
+    /// Who else there is.
+    pub world: &'a dyn World,
 }
 
 /// A kind of fault.
@@ -85,7 +108,7 @@ pub trait Fault: Send + Sync {
     fn inject(
         &self,
         hosts: &[Arc<dyn HostControl>],
-        request: &Request,
+        request: &Request<'_>,
     ) -> Result<Box<dyn InForce>, FaultError>;
 }
 

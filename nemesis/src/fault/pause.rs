@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use crate::fault::{Fault, FaultError, FaultSpec, InForce, Layer, Request, contained};
+use crate::fault::{Fault, FaultError, FaultSpec, InForce, Layer, Request, contained, no_check};
 use crate::mechanism::probe;
 use crate::mechanism::proof::{Census, ProcessId};
 use crate::mechanism::stopper::Stopper;
@@ -24,6 +24,8 @@ pub const SPEC: FaultSpec = FaultSpec {
     summary: "stops every thread of the target for a while, as a long garbage collection does",
     targets: ALL_FORMS,
     needs_lasts: true,
+    params: &[],
+    check: no_check,
     layer: Layer::Processes,
     build: || Box::new(Pause),
     probe: || vec![probe::freezer(), probe::sigstop()],
@@ -44,7 +46,7 @@ impl Fault for Pause {
     fn inject(
         &self,
         hosts: &[Arc<dyn HostControl>],
-        request: &Request,
+        request: &Request<'_>,
     ) -> Result<Box<dyn InForce>, FaultError> {
         // All hosts are asked before any is waited for, so that they stop close together. When one
         // fails, dropping the others lets them go on.

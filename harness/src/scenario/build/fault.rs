@@ -2,25 +2,30 @@
 
 use nemesis::{FaultPlan, Lasts, Target};
 
-use super::when;
+use super::{params, when};
 use crate::scenario::duration::{RangeNs, format_ns};
 use crate::scenario::fault;
 use crate::scenario::keys::{Kind, Table};
 use crate::scenario::known::KnownFault;
 use crate::scenario::node::{Node, Value};
 use crate::scenario::plan::{ClusterPlan, WorkloadPlan};
-use crate::scenario::read::Section;
+use crate::scenario::read::{Context, Section};
 use crate::scenario::suggest::did_you_mean;
 
 /// Reads one `[[fault]]`. Cluster and workload are `None` when they have mistakes of their own.
 pub(in crate::scenario) fn read(
-    section: &Section<'_>,
+    cx: &Context<'_>,
+    path: String,
+    node: &Node,
     cluster: Option<&ClusterPlan>,
     workload: Option<&WorkloadPlan>,
 ) -> Option<FaultPlan> {
+    let further = params::names(cx, node);
+    let section = &Section::open_with(cx, Table::Fault, path, node, &further)?;
     let kind = section
         .text("kind")
         .and_then(|name| section.cx.known.fault(&name));
+    let params = kind.map(|kind| params::read(section, node, kind));
     let target = read_target(section, kind);
     let trigger = section.subsection("when").and_then(|when| {
         let trigger = when::read(&when)?;
@@ -40,11 +45,17 @@ pub(in crate::scenario) fn read(
     if let Some(target) = &target {
         check_target(section, target, cluster, workload);
     }
+    let (kind, target, params) = (kind?, target?, params??);
+    if let Err(why) = (kind.check)(&target, &params) {
+        section.problem_here(&why, "other parameters", None);
+        return None;
+    }
     Some(FaultPlan {
-        kind: kind?.name.clone(),
-        target: target?,
+        kind: kind.name.clone(),
+        target,
         trigger: trigger?,
         lasts: lasts?,
+        params,
     })
 }
 

@@ -6,5 +6,6 @@
 
 pub(super) mod cluster;
 pub(super) mod fault;
+mod params;
 mod when;
 pub(super) mod workload;

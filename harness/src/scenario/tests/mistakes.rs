@@ -196,6 +196,31 @@ fn in_a_fault() {
 }
 
 #[test]
+fn in_the_parameters_of_a_fault() {
+    let weather = |params: &str| with("\"pause\"", &format!("\"weather\"\n{params}"));
+    snapshot(
+        "params",
+        &[
+            (
+                "of another fault",
+                with("\"pause\"", "\"pause\"\nloss = 0.1"),
+            ),
+            ("unknown", weather("los = 0.1")),
+            ("no share", weather("loss = 1.5")),
+            ("share as a text", weather("loss = \"10%\"")),
+            ("no unit", weather("loss = 0.1\ndelay = 50")),
+            ("wrong unit", weather("loss = 0.1\ndelay = \"50 msec\"")),
+            ("no rate", weather("rate = \"1GB/s\"")),
+            ("rate of nothing", weather("rate = \"0B/s\"")),
+            ("unknown word", weather("shape = \"rings\"")),
+            ("flag as a text", weather("both_ways = \"yes\"")),
+            ("empty text", weather("port = \" \"")),
+            ("contradiction", weather("delay = \"50ms\"")),
+        ],
+    );
+}
+
+#[test]
 fn in_an_arm() {
     let expect = |table: &str| {
         with(

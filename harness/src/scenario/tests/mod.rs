@@ -3,6 +3,7 @@
 mod mistakes;
 mod plans;
 
+use nemesis::{ParamKind, ParamSpec, Params, Target};
 use workloads::discipline::Discipline;
 
 use super::*;
@@ -47,6 +48,36 @@ set    = { "faults" = false }
 expect = { lost_writes = "== 0", overlapping_terms = "== 0" }
 "#;
 
+/// Parameters of the made-up fault `weather`, one of each kind.
+const PARAMS: &[ParamSpec] = &[
+    param("loss", ParamKind::Share, None),
+    param("delay", ParamKind::Duration, None),
+    param("rate", ParamKind::Rate, None),
+    param(
+        "shape",
+        ParamKind::Word(&["ring", "halves"]),
+        Some("\"ring\""),
+    ),
+    param("both_ways", ParamKind::Flag, Some("true")),
+    param("port", ParamKind::Text, None),
+];
+
+const fn param(name: &'static str, kind: ParamKind, default: Option<&'static str>) -> ParamSpec {
+    ParamSpec {
+        name,
+        kind,
+        default,
+        summary: "A parameter of the tests.",
+    }
+}
+
+fn no_delay_alone(_: &Target, params: &Params) -> Result<(), String> {
+    match (params.duration_ns("delay"), params.share("loss")) {
+        (Some(_), None) => Err("`loss` beside `delay`".to_owned()),
+        _ => Ok(()),
+    }
+}
+
 /// Registries of a made-up size, with the names that the example uses.
 fn known() -> Known {
     let words = |list: &[&str]| {
@@ -78,6 +109,8 @@ fn known() -> Known {
         name: name.to_owned(),
         needs_lasts,
         targets: words(targets),
+        params: &[],
+        check: nemesis::fault::no_check,
     };
     let metric = |(name, check): (&str, &str)| KnownMetric {
         name: name.to_owned(),
@@ -154,6 +187,11 @@ fn known() -> Known {
                     "all",
                 ],
             ),
+            KnownFault {
+                params: PARAMS,
+                check: no_delay_alone,
+                ..fault("weather", false, &["leader", "holder"])
+            },
         ],
         metrics: [
             ("terms", "terms"),

@@ -1,6 +1,6 @@
 //! What files that are in order come to.
 
-use nemesis::{FaultPlan, Lasts, Target, Trigger};
+use nemesis::{FaultPlan, Lasts, ParamValue, Params, Target, Trigger};
 use proptest::prelude::*;
 use workloads::discipline::Discipline;
 use workloads::resource::memory::store::TokenPolicy;
@@ -63,6 +63,7 @@ fn the_example_resolves() {
             first_ns: 5_000_000_000,
         },
         lasts: Some(Lasts::Fixed { ns: 4_000_000_000 }),
+        params: Params::default(),
     };
     assert_eq!(unfenced.faults, [pause]);
     assert_eq!(unfenced.holds_in, HoldsIn::All);
@@ -92,6 +93,41 @@ fn plans_survive_json() {
         serde_json::from_str::<Resolved>(&json).expect("its own output"),
         resolved
     );
+}
+
+#[test]
+fn parameters_of_a_fault_are_typed_and_defaulted_and_can_be_set() {
+    let weather = "\"weather\"\nloss = 0.25\ndelay = \"50ms\"\nrate = \"125kB/s\"\nport = \"2380\"";
+    let text = with("\"pause\"", weather);
+    let of = |resolved: &Resolved| resolved.arms[0].faults[0].params.clone();
+    let value = |name: &str, value| (name.to_owned(), value);
+    let mut expected = Params(
+        [
+            value("loss", ParamValue::Share(0.25)),
+            value("delay", ParamValue::DurationNs(50_000_000)),
+            value("rate", ParamValue::BytesPerS(125_000)),
+            value("shape", ParamValue::Word("ring".to_owned())),
+            value("both_ways", ParamValue::Flag(true)),
+            value("port", ParamValue::Text("2380".to_owned())),
+        ]
+        .into(),
+    );
+    assert_eq!(of(&resolve(&text, &[])), expected);
+    let flags = [
+        ("fault.1.loss", "1"),
+        ("fault.1.delay", "1s"),
+        ("fault.1.both_ways", "false"),
+        ("fault.1.port", "2379"),
+    ];
+    for (name, value) in [
+        value("loss", ParamValue::Share(1.0)),
+        value("delay", ParamValue::DurationNs(1_000_000_000)),
+        value("both_ways", ParamValue::Flag(false)),
+        value("port", ParamValue::Text("2379".to_owned())),
+    ] {
+        expected.0.insert(name, value);
+    }
+    assert_eq!(of(&resolve(&text, &flags)), expected);
 }
 
 #[test]
