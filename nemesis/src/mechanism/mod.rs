@@ -6,6 +6,7 @@
 
 pub mod cgroup;
 pub mod freezer;
+pub mod fsync_gate;
 pub mod probe;
 pub mod proof;
 pub mod sigstop;
