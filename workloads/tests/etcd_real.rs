@@ -60,6 +60,7 @@ async fn registers(server: &Server) -> Arc<dyn Resource> {
         .expect("connected")
 }
 
+#[track_caller]
 fn ok<T: std::fmt::Debug>(reply: Reply<T>) -> T {
     match reply {
         Reply::Ok(value) => value,
@@ -67,6 +68,7 @@ fn ok<T: std::fmt::Debug>(reply: Reply<T>) -> T {
     }
 }
 
+#[track_caller]
 fn fail_code<T: std::fmt::Debug>(reply: Reply<T>) -> &'static str {
     match reply {
         Reply::Fail(reason) => reason.code,
@@ -74,6 +76,7 @@ fn fail_code<T: std::fmt::Debug>(reply: Reply<T>) -> &'static str {
     }
 }
 
+#[track_caller]
 fn info_code<T: std::fmt::Debug>(reply: Reply<T>) -> &'static str {
     match reply {
         Reply::Info(reason) => reason.code,

@@ -79,6 +79,8 @@ pub struct Drive {
     timers: BinaryHeap<Reverse<(Ns, usize, u64)>>,
     registers: Registers,
     lock_names: Vec<String>,
+    /// Events of this turn of the loop: handing them over one by one would wake the recorder each time.
+    events: Vec<Event>,
     live: Live,
     failures: Vec<WorkerError>,
     draining: Option<(EndReason, Ns)>,
@@ -117,6 +119,7 @@ impl Drive {
             timers: BinaryHeap::new(),
             registers: Registers::default(),
             lock_names,
+            events: Vec::new(),
             live: Live::default(),
             failures: Vec::new(),
             draining: None,
@@ -156,13 +159,17 @@ impl Drive {
         }
     }
 
+    fn record(&mut self, event: Event) {
+        self.events.push(event);
+    }
+
     /// Fills a slot with a new logical client.
     fn fill(&mut self, worker: usize) -> Slot {
         let client = self.next_client;
         self.next_client += 1;
         let Worker { host, node, .. } = &self.workers[worker];
-        let (host, node) = (host.clone(), node.clone());
-        self.recorder.record(Event::Client(ClientOpened {
+        let (host, node) = (host.to_string(), node.clone());
+        self.record(Event::Client(ClientOpened {
             client,
             host,
             node,
@@ -185,6 +192,8 @@ impl Drive {
             return;
         }
         match slot.script.next(last, &mut slot.rng) {
+            // Nothing to wait for: the timers would only cost.
+            Action::Wait { ns: 0 } => self.advance(index, None),
             Action::Wait { ns } => self.sleep(index, now_ns() + ns),
             Action::Step {
                 f: Function::Acquire,
@@ -272,7 +281,7 @@ impl Drive {
             }
             Function::Read | Function::Write | Function::Holds => {}
         }
-        self.recorder.record(Event::Invoke(Invoke {
+        self.record(Event::Invoke(Invoke {
             op,
             client,
             f,
@@ -339,7 +348,9 @@ impl Drive {
         }
     }
 
+    /// Hands over what is to be recorded, then the steps: an invoke is on record before it can have an effect.
     fn flush(&mut self) {
+        self.recorder.record_all(std::mem::take(&mut self.events));
         for index in 0..self.workers.len() {
             if let Err(error) = self.workers[index].flush() {
                 self.end_worker(index, error);
@@ -385,7 +396,7 @@ impl Drive {
                     self.belief_ends(index);
                 }
                 let (client, lock, at_ns, why) = (lost.client, lost.lock, lost.at_ns, lost.why);
-                self.recorder.record(Event::Lost(checkers::history::Lost {
+                self.record(Event::Lost(checkers::history::Lost {
                     client,
                     lock,
                     at_ns,
@@ -406,7 +417,7 @@ impl Drive {
         };
         self.live.operation();
         self.count(index, f, outcome, &completion);
-        self.recorder.record(match outcome {
+        self.record(match outcome {
             Outcome::Ok => Event::Ok(completion),
             Outcome::Fail => Event::Fail(completion),
             Outcome::Info => Event::Info(completion),
@@ -505,7 +516,7 @@ impl Drive {
         if let Doing::Busy { op, since_ns, .. } = self.slots[index].doing {
             self.open.remove(&op);
             let (invoke_ns, return_ns, error) = (since_ns, now_ns(), Some(why.to_owned()));
-            self.recorder.record(Event::Info(Completion {
+            self.record(Event::Info(Completion {
                 op,
                 invoke_ns,
                 return_ns,
@@ -572,6 +583,7 @@ impl Drive {
             self.abandon(index, "run-ended: still open when the run's time was over");
         }
         self.tick(now);
+        self.recorder.record_all(self.events);
         DriveEnd {
             reason,
             operations: self.next_op,

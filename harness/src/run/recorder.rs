@@ -22,6 +22,7 @@ pub struct Recorder(Sender<Message>);
 #[derive(Debug)]
 enum Message {
     Event(Event),
+    Events(Vec<Event>),
     Close,
 }
 
@@ -47,6 +48,13 @@ impl Recorder {
     pub fn record(&self, event: Event) {
         // A recorder that stopped (disk full) is reported by `RecorderThread::finish`.
         let _ = self.0.send(Message::Event(event));
+    }
+
+    /// Records several events in their order.
+    pub fn record_all(&self, events: Vec<Event>) {
+        if !events.is_empty() {
+            let _ = self.0.send(Message::Events(events));
+        }
     }
 
     /// Ends the history after what was recorded so far; later events are dropped.
@@ -76,6 +84,13 @@ fn write(mut writer: HistoryWriter<File>, events: &Receiver<Message>) -> io::Res
             Ok(Message::Event(event)) => {
                 writer.write(&event)?;
                 count += 1;
+                dirty = true;
+            }
+            Ok(Message::Events(batch)) => {
+                for event in &batch {
+                    writer.write(event)?;
+                }
+                count += batch.len() as u64;
                 dirty = true;
             }
             Err(RecvTimeoutError::Timeout) => {}

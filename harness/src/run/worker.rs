@@ -5,6 +5,7 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -23,7 +24,7 @@ const READY_LIMIT: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub struct Worker {
     /// Host name in the sandbox, for instance `c1`.
-    pub host: String,
+    pub host: Arc<str>,
     /// The node its clients talk to, for instance `n1`; empty when the lock needs none.
     pub node: String,
     input: File,
@@ -109,7 +110,7 @@ impl Worker {
             fcntl(pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         }
         Ok(Self {
-            host,
+            host: host.into(),
             node,
             input: input.into(),
             output: output.into(),
@@ -130,7 +131,7 @@ impl Worker {
             other => return Err(self.unexpected(&other, "hello")),
         };
         if hello.protocol != PROTOCOL_VERSION {
-            let (host, worker, found) = (self.host.clone(), hello.worker, hello.protocol);
+            let (host, worker, found) = (self.host.to_string(), hello.worker, hello.protocol);
             return Err(WorkerError::Version {
                 host,
                 worker,
@@ -143,7 +144,7 @@ impl Worker {
         match self.wait_for("answer the set-up", READY_LIMIT)? {
             Said::Ready => Ok(hello.worker),
             Said::Refused(why) => Err(WorkerError::Refused {
-                host: self.host.clone(),
+                host: self.host.to_string(),
                 why,
             }),
             other => Err(self.unexpected(&other, "ready or refused")),
@@ -192,7 +193,7 @@ impl Worker {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
                     return Err(WorkerError::Closed {
-                        host: self.host.clone(),
+                        host: self.host.to_string(),
                         clean: self.incoming.is_empty(),
                     });
                 }
@@ -212,7 +213,7 @@ impl Worker {
             match self.output.read(&mut chunk) {
                 Ok(0) => {
                     return Err(WorkerError::Closed {
-                        host: self.host.clone(),
+                        host: self.host.to_string(),
                         clean: self.incoming.is_empty(),
                     });
                 }
@@ -262,7 +263,7 @@ impl Worker {
             let left = limit.saturating_sub(start.elapsed());
             if left.is_zero() {
                 return Err(WorkerError::Silent {
-                    host: self.host.clone(),
+                    host: self.host.to_string(),
                     what,
                     limit,
                 });
@@ -306,7 +307,7 @@ impl Worker {
             text.push('…');
         }
         WorkerError::BadLine {
-            host: self.host.clone(),
+            host: self.host.to_string(),
             why,
             line: text,
         }
@@ -314,7 +315,7 @@ impl Worker {
 
     fn io(&self, error: io::Error) -> WorkerError {
         WorkerError::Io {
-            host: self.host.clone(),
+            host: self.host.to_string(),
             error,
         }
     }

@@ -26,8 +26,8 @@ pub struct World {
 
 #[derive(Default)]
 struct State {
-    holders: BTreeMap<u32, String>,
-    waiters: BTreeMap<u32, String>,
+    holders: BTreeMap<u32, Arc<str>>,
+    waiters: BTreeMap<u32, Arc<str>>,
 }
 
 impl World {
@@ -47,15 +47,15 @@ impl World {
     }
 
     /// A logical client asked for a lock.
-    pub fn waits(&self, client: u32, host: &str) {
-        self.state().waiters.insert(client, host.to_owned());
+    pub fn waits(&self, client: u32, host: &Arc<str>) {
+        self.state().waiters.insert(client, Arc::clone(host));
     }
 
     /// A logical client holds a lock.
-    pub fn holds(&self, client: u32, host: &str) {
+    pub fn holds(&self, client: u32, host: &Arc<str>) {
         let mut state = self.state();
         state.waiters.remove(&client);
-        state.holders.insert(client, host.to_owned());
+        state.holders.insert(client, Arc::clone(host));
     }
 
     /// A logical client neither holds nor waits.
@@ -85,7 +85,7 @@ impl World {
 
     fn client_named(
         &self,
-        names: &BTreeSet<String>,
+        names: &BTreeSet<Arc<str>>,
         pick: u64,
         who: &str,
     ) -> Result<Hosts, String> {
@@ -139,7 +139,7 @@ impl nemesis::World for World {
         let nodes = self.nodes.len();
         match target {
             Target::Holder => {
-                let holders: BTreeSet<String> = self.state().holders.values().cloned().collect();
+                let holders: BTreeSet<Arc<str>> = self.state().holders.values().cloned().collect();
                 match about {
                     // The event was about a holder: that one, unless it has let go since.
                     Some(host) if holders.contains(host) => Self::named(&self.clients, host),
@@ -149,7 +149,7 @@ impl nemesis::World for World {
             }
             Target::Waiter => {
                 let state = self.state();
-                let busy: BTreeSet<&String> = state.holders.values().collect();
+                let busy: BTreeSet<&Arc<str>> = state.holders.values().collect();
                 let waiters = state
                     .waiters
                     .values()

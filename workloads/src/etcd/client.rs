@@ -6,7 +6,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use prost::Message;
 use tonic::client::Grpc;
@@ -410,9 +410,18 @@ impl Rpc {
             )
             .await
         };
+        let start = Instant::now();
         match tokio::time::timeout(limit, call).await {
             Ok(Ok(answer)) => Ok(answer.into_inner()),
-            Ok(Err(status)) => Err(EtcdError::from_status(self.endpoint, path, effect, &status)),
+            Ok(Err(status)) => {
+                let error = EtcdError::from_status(self.endpoint, path, effect, &status);
+                let late = start.elapsed() >= limit;
+                Err(if late {
+                    error.at_deadline(limit.as_millis())
+                } else {
+                    error
+                })
+            }
             Err(_) => Err(EtcdError::deadline(
                 self.endpoint,
                 path,

@@ -200,6 +200,16 @@ impl EtcdError {
         }
     }
 
+    /// The server resets a request whose deadline passed, which may arrive before our own timer fires: a
+    /// connection that seems to break at or after the deadline is the deadline.
+    pub(crate) fn at_deadline(self, limit_ms: u128) -> Self {
+        if self.cause == Cause::Transport {
+            Self::deadline(self.endpoint, self.request, self.effect, limit_ms)
+        } else {
+            self
+        }
+    }
+
     fn judge(&self) -> (&'static str, Certainty) {
         match self.cause {
             Cause::NotConnected => ("connect-failed", NotDone),

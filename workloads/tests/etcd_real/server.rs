@@ -5,9 +5,11 @@ use std::io::Read as _;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use workloads::etcd::EtcdClient;
 
@@ -93,10 +95,18 @@ fn is_program(path: &Path) -> bool {
         && magic == *b"\x7fELF"
 }
 
+/// An address that stays free while its server is down for a restart: below the range from which the kernel
+/// takes ports by itself, and given out once.
 fn free_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0")
-        .and_then(|listener| listener.local_addr())
-        .expect("a free port")
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let offset = std::process::id() * 100 + NEXT.fetch_add(1, Ordering::Relaxed);
+        let port = u16::try_from(20_000 + offset % 12_000).expect("below 32,000");
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        if TcpListener::bind(address).is_ok() {
+            return address;
+        }
+    }
 }
 
 impl Server {
@@ -128,9 +138,11 @@ impl Server {
         self.ready().await;
     }
 
-    /// Stops the node in its tracks.
+    /// Stops the node in its tracks; it is stopped when this returns.
     pub(crate) fn pause(&self) {
         self.signal(Signal::SIGSTOP);
+        let stopped = waitpid(self.pid(), Some(WaitPidFlag::WUNTRACED)).expect("our own child");
+        assert!(matches!(stopped, WaitStatus::Stopped(..)), "{stopped:?}");
     }
 
     /// Ends a pause.
@@ -149,8 +161,11 @@ impl Server {
     }
 
     fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.child.id()).expect("a process id");
-        kill(Pid::from_raw(pid), signal).expect("our own child");
+        kill(self.pid(), signal).expect("our own child");
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.child.id()).expect("a process id"))
     }
 
     /// Waits until a write is accepted; returns the version.
