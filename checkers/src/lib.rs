@@ -9,10 +9,14 @@
 pub mod cause;
 pub mod check;
 pub mod evidence;
+pub mod foreign;
 pub mod history;
+pub mod judge;
 pub mod model;
 pub mod register;
 pub mod search;
+pub mod set_full;
+mod slots;
 pub mod stats;
 pub mod sweep;
 pub mod term;

@@ -148,7 +148,7 @@ fn models_agree_with_brute_force() {
 }
 
 #[test]
-#[ignore = "ten minutes; run it after a change to a model"]
+#[ignore = "a minute in release, ten without; run it after a change to a model"]
 fn models_agree_with_brute_force_a_million_times() {
     all(LONG);
 }

@@ -10,8 +10,9 @@ use super::error::Problem;
 use super::event::Event;
 use super::lines::shorten;
 
-/// Decodes a line. The buffer is changed while it works and is as it was when it returns.
-pub(super) fn decode(line: &mut [u8]) -> Result<Event, Problem> {
+/// Decodes a line that [`super::hot`] does not know. The buffer is changed while it works and is as it
+/// was when it returns.
+pub(crate) fn by_serde(line: &mut [u8]) -> Result<Event, Problem> {
     let Some((kind, comma)) = leading_tag(line) else {
         return decode_any_order(line);
     };

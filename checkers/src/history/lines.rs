@@ -16,7 +16,7 @@ const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 const BUFFER_BYTES: usize = 256 * 1024;
 
 /// What the next read gave.
-pub(super) enum Line {
+pub(crate) enum Line {
     /// A whole line is in the buffer, without its line feed.
     Whole,
     /// The file ends with these bytes and no line feed.
@@ -28,25 +28,27 @@ pub(super) enum Line {
 }
 
 /// A source of lines.
-pub(super) struct Lines<'r> {
+pub(crate) struct Lines<'r> {
     source: Box<dyn BufRead + 'r>,
     compressed: bool,
     /// The line last read.
-    pub(super) buffer: Vec<u8>,
+    pub(crate) buffer: Vec<u8>,
     /// Its number, from 1.
-    pub(super) number: u64,
+    pub(crate) number: u64,
+    /// True once the compressed stream was found to stop in the middle (only [`chunk`](Self::chunk) sets it).
+    pub(crate) cut_off: bool,
 }
 
 impl<'r> Lines<'r> {
     /// Opens a file; its first bytes say whether it is compressed.
-    pub(super) fn open(path: &Path) -> Result<Lines<'static>, Problem> {
+    pub(crate) fn open(path: &Path) -> Result<Lines<'static>, Problem> {
         let file = File::open(path).map_err(Problem::Io)?;
         let expect_zstd = path.extension().is_some_and(|extension| extension == "zst");
         Lines::new(file, expect_zstd)
     }
 
     /// Reads from any source.
-    pub(super) fn new(source: impl Read + 'r, expect_zstd: bool) -> Result<Self, Problem> {
+    pub(crate) fn new(source: impl Read + 'r, expect_zstd: bool) -> Result<Self, Problem> {
         let mut source = BufReader::with_capacity(BUFFER_BYTES, source);
         let start = source.fill_buf().map_err(Problem::Io)?;
         if start.is_empty() {
@@ -71,11 +73,40 @@ impl<'r> Lines<'r> {
             compressed,
             buffer: Vec::new(),
             number: 0,
+            cut_off: false,
         })
     }
 
+    /// What comes next, at least a byte of it, without taking it.
+    pub(crate) fn peek(&mut self) -> Result<&[u8], Problem> {
+        self.source.fill_buf().map_err(Problem::Io)
+    }
+
+    /// The next bytes, for readers that do not go by lines; `None` at the end. [`consume`](Self::consume)
+    /// takes them.
+    pub(crate) fn chunk(&mut self) -> Result<Option<&[u8]>, Problem> {
+        // The borrow checker refuses to return from within a match on `fill_buf`.
+        if let Err(error) = self.source.fill_buf() {
+            if self.compressed && error.kind() == io::ErrorKind::UnexpectedEof {
+                self.cut_off = true;
+                return Ok(None);
+            }
+            return Err(match self.compressed {
+                true => Problem::Corrupt(error),
+                false => Problem::Io(error),
+            });
+        }
+        let chunk = self.source.fill_buf().map_err(Problem::Io)?;
+        Ok((!chunk.is_empty()).then_some(chunk))
+    }
+
+    /// Takes `bytes` of the chunk.
+    pub(crate) fn consume(&mut self, bytes: usize) {
+        self.source.consume(bytes);
+    }
+
     /// Reads the next line into the buffer.
-    pub(super) fn advance(&mut self) -> Result<Line, Problem> {
+    pub(crate) fn advance(&mut self) -> Result<Line, Problem> {
         self.buffer.clear();
         self.number += 1;
         let limit = MAX_LINE_BYTES as u64 + 1;
@@ -106,7 +137,7 @@ impl<'r> Lines<'r> {
 }
 
 /// The beginning of a line, for messages.
-pub(super) fn shorten(line: &[u8]) -> String {
+pub(crate) fn shorten(line: &[u8]) -> String {
     const SHOWN_CHARS: usize = 120;
     // A character has at most four bytes; more need not be decoded.
     let start = &line[..line.len().min(4 * SHOWN_CHARS)];

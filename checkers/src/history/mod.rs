@@ -3,11 +3,12 @@
 //! [`HistoryWriter`] records it, [`History::read`] reads it back and settles every operation. What
 //! must not be in here: anything that a checker concludes.
 
-mod decode;
+pub(crate) mod decode;
 mod encode;
 mod error;
 pub mod event;
-mod lines;
+pub(crate) mod hot;
+pub(crate) mod lines;
 mod names;
 mod reader;
 mod settle;

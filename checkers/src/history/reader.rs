@@ -7,9 +7,10 @@
 use std::io::Read;
 use std::path::Path;
 
-use super::decode::decode;
+use super::decode::by_serde;
 use super::error::{Problem, ReadError};
 use super::event::Event;
+use super::hot::hot;
 use super::lines::{Line, Lines};
 use super::settle::Settler;
 use super::settled::{History, Truncation};
@@ -128,7 +129,11 @@ fn step(lines: &mut Lines<'_>, settler: &mut Option<Settler>) -> Result<Option<S
         Line::Whole => false,
         Line::Unterminated => true,
     };
-    let event = match decode(&mut lines.buffer) {
+    if let (Some(settler), Some(hot)) = (settler.as_mut(), hot(&lines.buffer)) {
+        settler.push_hot(hot, lines.number)?;
+        return Ok(None);
+    }
+    let event = match by_serde(&mut lines.buffer) {
         Ok(event) => event,
         // Half a line is never whole JSON; only a killed recorder leaves one.
         Err(Problem::NotJson { .. }) if unterminated && settler.is_some() => {

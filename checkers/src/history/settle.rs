@@ -7,9 +7,11 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::error::Problem;
-use super::event::{Completion, Event, FORMAT_VERSION, Header, Invoke, Ns, Outcome};
+use super::event::{Event, FORMAT_VERSION, Header, Ns, Outcome};
+use super::hot::{Hot, HotCompletion, HotInvoke};
 use super::names::Names;
 use super::settled::{History, Operation, Truncation};
+use crate::slots::Slots;
 
 /// More warnings than this say nothing new.
 const MAX_WARNINGS: usize = 50;
@@ -25,7 +27,7 @@ enum Busy {
 pub(super) struct Settler {
     history: History,
     settled: Vec<bool>,
-    busy: HashMap<u32, Busy>,
+    busy: Slots<Option<Busy>>,
 }
 
 impl Settler {
@@ -47,7 +49,8 @@ impl Settler {
         Ok(Self {
             history: empty(header),
             settled: Vec::new(),
-            busy: HashMap::new(),
+            // Client numbers are given in order, so a few unused ones are all that there can be.
+            busy: Slots::new(1 << 18),
         })
     }
 
@@ -65,10 +68,16 @@ impl Settler {
                     self.warn(line, &format!("client {number} is opened a second time"));
                 }
             }
-            Event::Invoke(invoke) => self.invoke(invoke, line)?,
-            Event::Ok(completion) => self.complete(completion, Outcome::Ok, line)?,
-            Event::Fail(completion) => self.complete(completion, Outcome::Fail, line)?,
-            Event::Info(completion) => self.complete(completion, Outcome::Info, line)?,
+            Event::Invoke(invoke) => self.invoke(HotInvoke::from(&invoke), line)?,
+            Event::Ok(completion) => {
+                self.complete(HotCompletion::from(&completion), Outcome::Ok, line)?;
+            }
+            Event::Fail(completion) => {
+                self.complete(HotCompletion::from(&completion), Outcome::Fail, line)?;
+            }
+            Event::Info(completion) => {
+                self.complete(HotCompletion::from(&completion), Outcome::Info, line)?;
+            }
             Event::Lost(lost) => {
                 self.seen(lost.at_ns);
                 self.history.lost.push(lost);
@@ -101,6 +110,17 @@ impl Settler {
         Ok(())
     }
 
+    /// Takes the event of one line that was read the fast way.
+    pub(super) fn push_hot(&mut self, hot: Hot<'_>, line: u64) -> Result<(), Problem> {
+        if self.history.end.is_some() {
+            self.warn(line, "an event after the `end` event");
+        }
+        match hot {
+            Hot::Invoke(invoke) => self.invoke(invoke, line),
+            Hot::Completion(outcome, completion) => self.complete(completion, outcome, line),
+        }
+    }
+
     /// The history so far; `truncated` says where it stops if that is not its end.
     pub(super) fn finish(mut self, truncated: Option<Truncation>) -> History {
         // The recorder may write accesses a little out of turn; `seq` is the resource's own order.
@@ -114,12 +134,12 @@ impl Settler {
         self.history.end.is_some()
     }
 
-    fn invoke(&mut self, invoke: Invoke, line: u64) -> Result<(), Problem> {
+    fn invoke(&mut self, invoke: HotInvoke<'_>, line: u64) -> Result<(), Problem> {
         let (op, client) = (invoke.op, invoke.client);
         if self.history.index_of(op).is_some() {
             return Err(Problem::RepeatedInvoke { op });
         }
-        match self.busy.insert(client, Busy::Open(op)) {
+        match self.busy.at(client).replace(Busy::Open(op)) {
             Some(Busy::Open(open)) => return Err(Problem::TwoOpen { client, op, open }),
             Some(Busy::Retired(unknown)) => {
                 return Err(Problem::Retired {
@@ -143,8 +163,8 @@ impl Settler {
             op,
             client,
             f: invoke.f,
-            lock: history.locks.intern(&invoke.lock),
-            key: invoke.key.as_deref().map(|key| history.keys.intern(key)),
+            lock: history.locks.intern(invoke.lock),
+            key: invoke.key.map(|key| history.keys.intern(key)),
             element: invoke.element,
             outcome: Outcome::Info,
             handed_over_ns: invoke.at_ns,
@@ -165,7 +185,7 @@ impl Settler {
 
     fn complete(
         &mut self,
-        completion: Completion,
+        completion: HotCompletion<'_>,
         outcome: Outcome,
         line: u64,
     ) -> Result<(), Problem> {
@@ -207,13 +227,13 @@ impl Settler {
         operation.base = completion.base;
         operation.holds = completion.holds;
         operation.renewed_ns = completion.renewed_ns;
-        operation.error = completion.error.map(String::into_boxed_str);
+        operation.error = completion.error.map(Box::from);
         if outcome == Outcome::Info {
             operation.gave_up_ns = Some(return_ns.max(invoke_ns));
-            self.busy.insert(client, Busy::Retired(op));
+            *self.busy.at(client) = Some(Busy::Retired(op));
         } else {
             operation.return_ns = return_ns;
-            self.busy.remove(&client);
+            *self.busy.at(client) = None;
         }
         Ok(())
     }

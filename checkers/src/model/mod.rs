@@ -14,7 +14,7 @@
 //! | `fenced` | an owner mutex whose known tokens strictly increase | [`owner`] |
 //! | `reentrant-fenced:N` | the same, reentrant; a re-acquire keeps its token | [`owner`] |
 //! | `register`, `cas-register` | read, write, compare-and-set | [`register`] |
-//! | `set` | add, and read of the whole | `set_full` |
+//! | `set` | add, and read of the whole | [`crate::set_full`] |
 
 pub mod decision;
 pub mod name;
@@ -23,7 +23,6 @@ pub mod owner;
 pub mod ownerless;
 pub mod register;
 pub mod semaphore;
-mod slots;
 mod unique;
 
 use std::ops::ControlFlow;

@@ -23,8 +23,8 @@
 
 use super::decision::{Rule, Violation};
 use super::op::{Action, FOREVER, Op, UNKNOWN};
-use super::slots::Slots;
 use crate::history::Outcome;
+use crate::slots::Slots;
 
 const NOBODY: u32 = u32::MAX;
 

@@ -19,7 +19,7 @@
 //! Cost: O(n log n), whatever the number of unknown outcomes.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap};
 
 use super::decision::{Rule, Violation};
 use super::op::{Action, FOREVER, Op};
@@ -27,6 +27,9 @@ use crate::history::Outcome;
 
 /// With more permits than this, the witness is not shortened: it would need a try per state.
 const MAX_STATES_TRIED: u32 = 16;
+
+/// Making a witness smaller looks at no more operations than this: some milliseconds.
+const MAX_EFFORT_OPS: usize = 200_000;
 
 /// Decides one lock with `permits`. `ops` are sorted by invoke.
 pub(super) fn decide(ops: &[Op], permits: u32) -> Result<(), Violation> {
@@ -102,8 +105,11 @@ fn take_first(pending: &mut Pending, placed: &mut [bool]) -> Option<u32> {
     None
 }
 
-/// The shortest stretch before the stuck operation for which there is no order from any state. An
-/// operation that began before the stretch may have taken effect before it: in here it may, and need not.
+/// A small part of the history that has no order by itself.
+///
+/// First the shortest stretch before the stuck operation that has none from any state, where an operation
+/// that began before the stretch may have taken effect before it. Unknown outcomes can make up for each
+/// other over a whole history, so there may be no short stretch; what is left is then thinned out.
 fn shorten(ops: &[Op], permits: u32, stuck_place: usize) -> Violation {
     let until = ops[stuck_place].return_at;
     let known: Vec<Op> = ops
@@ -111,6 +117,11 @@ fn shorten(ops: &[Op], permits: u32, stuck_place: usize) -> Violation {
         .filter(|op| op.outcome != Outcome::Fail && is_ours(op) && op.invoke_at <= until)
         .map(|op| forget_return(*op, op.return_at > until))
         .collect();
+    let stretch = stretch(&known, permits).unwrap_or_else(|| known.clone());
+    no_order(thin_out(stretch, permits), &ops[stuck_place])
+}
+
+fn stretch(known: &[Op], permits: u32) -> Option<Vec<Op>> {
     let mut returns: Vec<u64> = known.iter().map(|op| op.return_at).collect();
     returns.sort_unstable();
     returns.retain(|&at| at != FOREVER);
@@ -123,11 +134,65 @@ fn shorten(ops: &[Op], permits: u32, stuck_place: usize) -> Violation {
             .map(|op| forget_return(*op, op.invoke_at < from))
             .collect();
         if (0..=permits).all(|taken| stuck(&stretch, permits, taken).is_some()) {
-            return no_order(&stretch, &ops[stuck_place]);
+            return Some(stretch);
         }
         length *= 2;
     }
-    no_order(&known, &ops[stuck_place])
+    None
+}
+
+/// Leaves out sections (a process's acquire and its next release) as long as what is left has no order,
+/// by delta debugging (Zeller & Hildebrandt, IEEE TSE 28, 2002) with a bounded effort.
+fn thin_out(mut ops: Vec<Op>, permits: u32) -> Vec<Op> {
+    let mut effort = MAX_EFFORT_OPS;
+    let mut chunk = ops.len().div_ceil(4).max(1);
+    loop {
+        let sections = sections(&ops);
+        let count = sections.iter().max().map_or(0, |&last| last + 1);
+        let mut from = 0;
+        let mut smaller = false;
+        while from < count && effort > ops.len() {
+            effort -= ops.len();
+            let left_out = from..from + chunk;
+            let keep = ops.iter().zip(&sections);
+            let keep = keep.filter(|(_, section)| !left_out.contains(section));
+            let left: Vec<Op> = keep.map(|(op, _)| *op).collect();
+            if stuck(&left, permits, 0).is_some() {
+                ops = left;
+                smaller = true;
+                break;
+            }
+            from += chunk;
+        }
+        if effort <= ops.len() || (chunk == 1 && !smaller) {
+            return ops;
+        }
+        if !smaller {
+            chunk = chunk.div_ceil(2);
+        }
+    }
+}
+
+/// The number of each operation's section.
+fn sections(ops: &[Op]) -> Vec<usize> {
+    let mut open: HashMap<u32, usize> = HashMap::new();
+    let mut count = 0;
+    let mut of_op = Vec::with_capacity(ops.len());
+    for op in ops {
+        let started = match op.action {
+            Action::Release => open.remove(&op.process),
+            _ => None,
+        };
+        let section = started.unwrap_or_else(|| {
+            count += 1;
+            count - 1
+        });
+        if op.action == Action::Acquire {
+            open.insert(op.process, section);
+        }
+        of_op.push(section);
+    }
+    of_op
 }
 
 fn forget_return(mut op: Op, forget: bool) -> Op {
@@ -139,7 +204,7 @@ fn forget_return(mut op: Op, forget: bool) -> Op {
 }
 
 /// The stuck operation last. Unknown outcomes of its own kind would not have helped it.
-fn no_order(stretch: &[Op], stuck: &Op) -> Violation {
+fn no_order(stretch: Vec<Op>, stuck: &Op) -> Violation {
     let mut told: Vec<&Op> = stretch
         .iter()
         .filter(|op| op.is_ok() || op.action != stuck.action)

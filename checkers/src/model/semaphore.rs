@@ -12,8 +12,8 @@
 
 use super::decision::{Rule, Violation};
 use super::op::{Action, FOREVER, Op};
-use super::slots::Slots;
 use crate::history::Outcome;
+use crate::slots::Slots;
 
 /// A permit from the return of its acquire to the invoke of its release.
 #[derive(Clone, Copy)]

@@ -19,8 +19,8 @@
 
 use super::decision::{Rule, Violation};
 use super::op::{Action, FOREVER, Op, UNKNOWN, unpair};
-use super::slots::Slots;
 use crate::history::Outcome;
+use crate::slots::Slots;
 
 const NONE: u32 = u32::MAX;
 
@@ -240,15 +240,14 @@ impl Register<'_> {
             let Some(op) = self.ops.iter().find(|op| op.id == id && !op.is_ok()) else {
                 continue;
             };
-            let observer = places(self.ops).find(|&(place, other)| {
+            let observers = places(self.ops).filter(|&(place, other)| {
                 self.needed[place as usize]
-                    && other.id != id
                     && produces(op).is_some()
                     && observes(other) == produces(op)
+                    && !violation.ops.contains(&other.id)
             });
-            if let Some((_, observer)) = observer
-                && !violation.ops.contains(&observer.id)
-            {
+            // One that is certain proves it at once; the others need proof themselves.
+            if let Some((_, observer)) = observers.max_by_key(|(_, other)| other.is_ok()) {
                 violation.ops.push(observer.id);
             }
         }

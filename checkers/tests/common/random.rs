@@ -5,13 +5,13 @@ use checkers::history::Outcome;
 use checkers::model::op::{Action, FOREVER, Op, UNKNOWN, pair};
 
 /// A source of choices below a bound.
-pub trait Choices {
+pub(crate) trait Choices {
     /// A number in `0..bound`.
     fn below(&mut self, bound: u64) -> u64;
 }
 
 /// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): enough for tests, and the same everywhere.
-pub struct Seeded(pub u64);
+pub(crate) struct Seeded(pub(crate) u64);
 
 impl Choices for Seeded {
     fn below(&mut self, bound: u64) -> u64 {
@@ -24,7 +24,7 @@ impl Choices for Seeded {
 }
 
 /// A fuzzer's bytes; zeros when they are used up.
-pub struct Bytes<'b>(pub &'b [u8]);
+pub(crate) struct Bytes<'b>(pub(crate) &'b [u8]);
 
 impl Choices for Bytes<'_> {
     fn below(&mut self, bound: u64) -> u64 {
@@ -38,7 +38,7 @@ impl Choices for Bytes<'_> {
 
 /// What the operations are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// Acquires and releases of a lock with room for some holders.
     Lock {
         /// How often a well-behaved process acquires before it releases.
@@ -54,7 +54,7 @@ pub enum Kind {
 
 /// Random operations, sorted by invoke. Their results come from a real object that is used at a random
 /// instant of each operation and now and then lies, so that good and bad histories both occur.
-pub fn history(kind: Kind, max_ops: u64, choices: &mut impl Choices) -> Vec<Op> {
+pub(crate) fn history(kind: Kind, max_ops: u64, choices: &mut impl Choices) -> Vec<Op> {
     let mut world = World::new(kind, choices);
     let wanted = 2 + choices.below(max_ops - 1);
     loop {
