@@ -22,6 +22,17 @@ impl Draws {
         Self(rng)
     }
 
+    /// The stream that decides on the frames of one directed link under one fault. `draw` is the fault's
+    /// own draw from the seed, the ports are the link's ends.
+    pub(crate) fn frames(draw: u64, from_port: u16, to_port: u16) -> Self {
+        let mut key = [0; 32];
+        key[..8].copy_from_slice(&draw.to_le_bytes());
+        key[8..24].copy_from_slice(b"fencepost/frames");
+        let mut rng = ChaCha8Rng::from_seed(key);
+        rng.set_stream(u64::from(from_port) << 16 | u64::from(to_port));
+        Self(rng)
+    }
+
     /// Uniform in 0 ≤ x < 1, with 53 bits.
     pub(crate) fn unit(&mut self) -> f64 {
         /// 2⁻⁵³, the distance between two values.

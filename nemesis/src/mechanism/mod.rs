@@ -1,6 +1,7 @@
 //! Mechanisms: how the kernel is made to do what a fault says.
 //!
-//! A mechanism acts on the processes it is given and measures; it does not know why, on whom, or when.
+//! A mechanism acts on the processes or links it is given and measures; it does not know why, on whom,
+//! or when.
 //! [`stopper`] chooses between the two ways to stop a process tree; [`proof`] reads what the kernel
 //! knows about threads; [`probe`] tries each mechanism on this machine.
 
@@ -11,6 +12,7 @@ pub mod probe;
 pub mod proof;
 pub mod sigstop;
 pub mod stopper;
+pub mod switch;
 
 /// Whether a mechanism works on this machine, found by using it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,0 +1,437 @@
+//! The thread that forwards frames: one epoll loop over the ports, the commands and the frames under way.
+//!
+//! It owns everything that forwarding needs, so no lock is taken for a frame. It must never block on a
+//! port: a port that takes nothing loses frames, as a full buffer does.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::AsFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use nix::sys::eventfd::EventFd;
+
+use super::counters::{RuleCounters, Totals};
+use super::flight::{Flight, Waiting};
+use super::frame::{self, HEADER_LEN};
+use super::link::{Cause, Fate, LinkRule, is_cut};
+use super::rule::Effect;
+use super::sys::{self, Scheduling};
+use super::{Command, Installation, Port, RuleId};
+use crate::Now;
+
+/// Marks the descriptor of the commands among the events.
+const COMMANDS: u64 = u64::MAX;
+/// Frames that are read from a port before the others, and the commands, have their turn.
+const BATCH: usize = 16;
+/// Room for a frame of the largest size that segmentation offload makes, with its headers.
+const LARGEST_FRAME: usize = 70_000;
+
+/// Starts the thread. What it dies of is left in `death`.
+pub(super) fn spawn(
+    commands: Receiver<Command>,
+    wake: Arc<EventFd>,
+    now: Now,
+    death: Arc<Mutex<Option<String>>>,
+) -> io::Result<JoinHandle<()>> {
+    let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+    epoll.add(&*wake, EpollEvent::new(EpollFlags::EPOLLIN, COMMANDS))?;
+    let forwarder = Forwarder {
+        epoll,
+        wake,
+        now,
+        ports: Vec::new(),
+        by_mac: HashMap::new(),
+        rules: HashMap::new(),
+        by_link: HashMap::new(),
+        flight: Flight::default(),
+        totals: Totals::default(),
+        scheduling: Scheduling::ShortSlices,
+    };
+    thread::Builder::new()
+        .name("switch".to_owned())
+        .spawn(move || {
+            let mut forwarder = forwarder;
+            let ended = catch_unwind(AssertUnwindSafe(|| forwarder.run(&commands)));
+            let why = match ended {
+                Ok(Ok(())) => return,
+                Ok(Err(error)) => error.to_string(),
+                Err(panic) => format!("its thread panicked: {}", panic_text(&*panic)),
+            };
+            // Before the commands are dropped, so that whoever waits for an answer learns why.
+            *death.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+        })
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("without a text")
+}
+
+/// A rule in force.
+struct ActiveRule {
+    effect: Effect,
+    /// Only TCP and UDP packets from or to this port.
+    port: Option<u16>,
+    links: HashMap<(u16, u16), LinkRule>,
+    since_ns: u64,
+    counters: RuleCounters,
+}
+
+impl ActiveRule {
+    fn concerns(&self, ports: Option<(u16, u16)>) -> bool {
+        self.port
+            .is_none_or(|port| ports.is_some_and(|(from, to)| from == port || to == port))
+    }
+}
+
+struct Forwarder {
+    epoll: Epoll,
+    wake: Arc<EventFd>,
+    now: Now,
+    ports: Vec<Port>,
+    by_mac: HashMap<[u8; 6], u16>,
+    rules: HashMap<RuleId, ActiveRule>,
+    /// The rules on each link that has any, in the order in which they were installed.
+    by_link: HashMap<(u16, u16), Vec<RuleId>>,
+    flight: Flight,
+    totals: Totals,
+    scheduling: Scheduling,
+}
+
+impl Forwarder {
+    fn run(&mut self, commands: &Receiver<Command>) -> io::Result<()> {
+        // Neither is worth dying for: without them frames are a little later, and lateness is measured.
+        let _ = nix::sys::prctl::set_timerslack(1);
+        let _ = sys::schedule(Scheduling::ShortSlices);
+        let mut events = [EpollEvent::empty(); 64];
+        let mut buffer = vec![0; LARGEST_FRAME];
+        loop {
+            let timeout = self
+                .flight
+                .next_due_ns()
+                .map(|due_ns| Duration::from_nanos(due_ns.saturating_sub((self.now)())));
+            let count = sys::epoll_wait(&self.epoll, &mut events, timeout)?;
+            self.release();
+            let events = &events[..count];
+            if events.iter().any(|event| event.data() == COMMANDS) && !self.obey(commands) {
+                return Ok(());
+            }
+            for event in events.iter().filter(|event| event.data() != COMMANDS) {
+                self.receive(event.data() as usize, &mut buffer);
+            }
+        }
+    }
+
+    /// Carries out what was asked for; false when it is to end.
+    fn obey(&mut self, commands: &Receiver<Command>) -> bool {
+        let _ = self.wake.read();
+        loop {
+            // An answer that nobody waits for any more is no loss.
+            match commands.try_recv() {
+                Ok(Command::AddPort(port, reply)) => {
+                    self.add_port(port);
+                    let _ = reply.try_send(());
+                }
+                Ok(Command::Install(id, installation, reply)) => {
+                    self.install(id, installation);
+                    let _ = reply.try_send((self.now)());
+                }
+                Ok(Command::Remove(id, reply)) => {
+                    let counters = self.remove(id);
+                    let _ = reply.try_send(counters.map(|counters| ((self.now)(), counters)));
+                }
+                Ok(Command::Look(id, reply)) => {
+                    let _ = reply.try_send(self.rules.get(&id).map(|rule| rule.counters.clone()));
+                }
+                Ok(Command::Totals(reply)) => {
+                    let waiting = self.flight.len() as u64;
+                    let _ = reply.try_send(Totals {
+                        waiting,
+                        ..self.totals.clone()
+                    });
+                }
+                #[cfg(test)]
+                Ok(Command::Panic) => panic!("the test asked for it"),
+                Err(TryRecvError::Empty) => return true,
+                Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return false,
+            }
+        }
+    }
+
+    fn add_port(&mut self, port: Port) {
+        let number = port.number;
+        let event = EpollEvent::new(EpollFlags::EPOLLIN, u64::from(number));
+        // A port that cannot be watched hears nothing from its host, which the host's start will show.
+        let _ = self.epoll.add(&port.frames, event);
+        self.by_mac.retain(|_, known| *known != number);
+        self.by_mac.insert(port.mac, number);
+        match self.ports.get_mut(usize::from(number)) {
+            Some(known) => *known = port,
+            None => self.ports.push(port),
+        }
+    }
+
+    fn install(&mut self, id: RuleId, installation: Installation) {
+        let Installation {
+            links,
+            port,
+            effect,
+            draw,
+        } = installation;
+        let link_rule = |&(from, to): &(u16, u16)| {
+            let rule = LinkRule::new(&effect, draw, from, to);
+            ((from, to), rule)
+        };
+        let rule = ActiveRule {
+            links: links.iter().map(link_rule).collect(),
+            port,
+            effect,
+            since_ns: (self.now)(),
+            counters: RuleCounters::default(),
+        };
+        for link in links {
+            let on_link = self.by_link.entry(link).or_default();
+            if !on_link.contains(&id) {
+                on_link.push(id);
+            }
+        }
+        let cuts = rule.effect.cut;
+        self.rules.insert(id, rule);
+        if cuts {
+            self.drop_under_way(id);
+        }
+        self.reschedule();
+    }
+
+    /// A cable that is cut takes along what was in it.
+    fn drop_under_way(&mut self, id: RuleId) {
+        let Some(rule) = self.rules.get_mut(&id) else {
+            return;
+        };
+        let now_ns = (self.now)();
+        let (links, port) = (&rule.links, rule.port);
+        let hits = |waiting: &Waiting| {
+            let concerns = port.is_none_or(|port| {
+                frame::ports(&waiting.packet).is_some_and(|(from, to)| from == port || to == port)
+            });
+            links.contains_key(&waiting.link) && concerns
+        };
+        let counters = &mut rule.counters;
+        let totals = &mut self.totals;
+        self.flight.drop_cut(hits, |waiting| {
+            counters.cut_under_way += 1;
+            counters.strike(waiting.link, now_ns);
+            totals.dropped += 1;
+        });
+    }
+
+    fn remove(&mut self, id: RuleId) -> Option<RuleCounters> {
+        let rule = self.rules.remove(&id)?;
+        for link in rule.links.keys() {
+            if let Some(on_link) = self.by_link.get_mut(link) {
+                on_link.retain(|other| *other != id);
+                if on_link.is_empty() {
+                    self.by_link.remove(link);
+                }
+            }
+        }
+        self.reschedule();
+        Some(rule.counters)
+    }
+
+    /// Real time while frames are delayed, where that is allowed.
+    fn reschedule(&mut self) {
+        let wanted = if self.rules.values().any(|rule| rule.effect.delays()) {
+            Scheduling::RealTime
+        } else {
+            Scheduling::ShortSlices
+        };
+        if wanted != self.scheduling && sys::schedule(wanted).is_ok() {
+            self.scheduling = wanted;
+        }
+    }
+
+    /// Sends the frames that are due.
+    fn release(&mut self) {
+        let mut now_ns = (self.now)();
+        while let Some(waiting) = self.flight.take_due(now_ns) {
+            now_ns = (self.now)();
+            if self.is_cut_by_now(&waiting, now_ns) {
+                continue;
+            }
+            let late_ns = now_ns.saturating_sub(waiting.due_ns);
+            self.totals.lateness.add(late_ns);
+            for id in &waiting.rules {
+                if let Some(rule) = self.rules.get_mut(id) {
+                    rule.counters.lateness.add(late_ns);
+                }
+            }
+            self.send(waiting.link.1, &waiting.packet);
+        }
+    }
+
+    /// Whether a flapping link is cut at the moment when a frame would arrive.
+    fn is_cut_by_now(&mut self, waiting: &Waiting, now_ns: u64) -> bool {
+        let Some(on_link) = self.by_link.get(&waiting.link) else {
+            return false;
+        };
+        for id in on_link {
+            let Some(rule) = self.rules.get_mut(id) else {
+                continue;
+            };
+            if is_cut(&rule.effect, rule.since_ns, now_ns)
+                && rule.concerns(frame::ports(&waiting.packet))
+            {
+                rule.counters.cut_under_way += 1;
+                rule.counters.strike(waiting.link, now_ns);
+                self.totals.dropped += 1;
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Reads some frames of a port and passes them on.
+    fn receive(&mut self, number: usize, buffer: &mut [u8]) {
+        for _ in 0..BATCH {
+            let Some(port) = self.ports.get(number) else {
+                return;
+            };
+            let len = match sys::read(port.frames.as_fd(), buffer) {
+                Ok(Some(len)) if len > 0 => len,
+                Ok(_) => return,
+                Err(_) => {
+                    // Its host is gone. The descriptor would be ready for ever.
+                    let _ = self.epoll.delete(&port.frames);
+                    return;
+                }
+            };
+            self.totals.received += 1;
+            let Some(mac) = frame::destination(&buffer[..len]) else {
+                self.totals.unknown += 1;
+                continue;
+            };
+            let from = port.number;
+            if frame::is_group(mac) {
+                for to in 0..u16::try_from(self.ports.len()).unwrap_or(u16::MAX) {
+                    if to != from {
+                        self.forward((from, to), &mut buffer[..len]);
+                    }
+                }
+            } else if let Some(&to) = self.by_mac.get(&mac) {
+                self.forward((from, to), &mut buffer[..len]);
+            } else {
+                self.totals.unknown += 1;
+            }
+        }
+    }
+
+    /// Passes a frame on as the rules on its link say.
+    fn forward(&mut self, link: (u16, u16), packet: &mut [u8]) {
+        if !self.by_link.contains_key(&link) {
+            return self.send(link.1, packet);
+        }
+        let Some(journey) = self.decide(link, packet) else {
+            self.totals.dropped += 1;
+            return;
+        };
+        if let Some((place, bit)) = journey.flip {
+            frame::flip(packet, place, bit);
+        }
+        for _ in 0..journey.copies {
+            if journey.later_ns == 0 {
+                self.send(link.1, packet);
+            } else {
+                let due_ns = journey.read_ns.saturating_add(journey.later_ns);
+                let rules = journey.waits_for.clone();
+                if !self.flight.add(due_ns, link, rules, packet.to_vec()) {
+                    self.totals.overfull += 1;
+                }
+            }
+        }
+    }
+
+    /// What all rules on a link together do to a frame; `None` when one of them drops it.
+    fn decide(&mut self, link: (u16, u16), packet: &[u8]) -> Option<Journey> {
+        let now_ns = (self.now)();
+        let mut journey = Journey {
+            read_ns: now_ns,
+            later_ns: 0,
+            copies: 1,
+            flip: None,
+            waits_for: Vec::new(),
+        };
+        let ports = frame::ports(packet);
+        for id in self.by_link.get(&link)? {
+            let Some(rule) = self.rules.get_mut(id).filter(|rule| rule.concerns(ports)) else {
+                continue;
+            };
+            let Some(on_link) = rule.links.get_mut(&link) else {
+                continue;
+            };
+            let len = packet.len() - HEADER_LEN;
+            let fate = on_link.decide(&rule.effect, rule.since_ns, now_ns, len);
+            let counters = &mut rule.counters;
+            counters.seen += 1;
+            let passage = match fate {
+                Fate::Dropped(cause) => {
+                    match cause {
+                        Cause::Cut => counters.cut += 1,
+                        Cause::Lost => counters.lost += 1,
+                        Cause::Overflow => counters.overflowed += 1,
+                    }
+                    counters.strike(link, now_ns);
+                    return None;
+                }
+                Fate::Passes(passage) => passage,
+            };
+            counters.delayed += u64::from(passage.later_ns > 0);
+            counters.duplicated += u64::from(passage.twice);
+            counters.reordered += u64::from(passage.reordered);
+            counters.corrupted += u64::from(passage.flip.is_some());
+            if passage.later_ns > 0 {
+                journey.waits_for.push(*id);
+                journey.later_ns = journey.later_ns.saturating_add(passage.later_ns);
+            }
+            journey.copies *= if passage.twice { 2 } else { 1 };
+            journey.flip = passage.flip.or(journey.flip);
+            if passage.later_ns > 0 || passage.twice || passage.reordered || passage.flip.is_some()
+            {
+                counters.strike(link, now_ns);
+            }
+        }
+        Some(journey)
+    }
+
+    fn send(&mut self, to: u16, packet: &[u8]) {
+        let Some(port) = self.ports.get(usize::from(to)) else {
+            return;
+        };
+        loop {
+            match nix::unistd::write(&port.frames, packet) {
+                Ok(_) => self.totals.sent += 1,
+                Err(Errno::EINTR) => continue,
+                Err(_) => self.totals.refused += 1,
+            }
+            return;
+        }
+    }
+}
+
+/// How a frame gets to the other end of its link.
+struct Journey {
+    read_ns: u64,
+    later_ns: u64,
+    copies: u32,
+    flip: Option<(f64, u8)>,
+    /// The rules that make it wait.
+    waits_for: Vec<RuleId>,
+}
