@@ -70,16 +70,10 @@ pub fn run(args: RunArgs) -> Result<Exit> {
         set.push(("cluster.backend".to_owned(), name));
         set.extend(version.map(|version| ("cluster.version".to_owned(), version)));
     }
-    let worker = match args.worker {
-        Some(program) => Some(vec![
-            program
-                .canonicalize()
-                .unwrap_or(program)
-                .display()
-                .to_string(),
-        ]),
-        None => None,
-    };
+    let absolute = |program: PathBuf| program.canonicalize().unwrap_or(program);
+    let worker = args
+        .worker
+        .map(|program| vec![absolute(program).display().to_string()]);
     launcher::run(RunOptions {
         scenario: args.scenario,
         set,

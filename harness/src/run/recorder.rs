@@ -21,7 +21,6 @@ pub struct Recorder(Sender<Message>);
 
 #[derive(Debug)]
 enum Message {
-    Event(Event),
     Events(Vec<Event>),
     Close,
 }
@@ -47,7 +46,7 @@ impl Recorder {
     /// Records one event.
     pub fn record(&self, event: Event) {
         // A recorder that stopped (disk full) is reported by `RecorderThread::finish`.
-        let _ = self.0.send(Message::Event(event));
+        let _ = self.0.send(Message::Events(vec![event]));
     }
 
     /// Records several events in their order.
@@ -81,11 +80,6 @@ fn write(mut writer: HistoryWriter<File>, events: &Receiver<Message>) -> io::Res
     let mut dirty = false;
     loop {
         match events.recv_timeout(FLUSH_EVERY) {
-            Ok(Message::Event(event)) => {
-                writer.write(&event)?;
-                count += 1;
-                dirty = true;
-            }
             Ok(Message::Events(batch)) => {
                 for event in &batch {
                     writer.write(event)?;

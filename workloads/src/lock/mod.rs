@@ -38,8 +38,11 @@ pub struct LockSpec {
     /// The holder disciplines that make sense with it.
     pub disciplines: &'static [Discipline],
     /// Opens one connection to one node.
-    pub connect: fn(LockConfig) -> BoxFuture<'static, Result<Box<dyn LockConnection>, String>>,
+    pub connect: fn(LockConfig) -> Connecting,
 }
+
+/// A connection that is being opened, or why it cannot be.
+pub type Connecting = BoxFuture<'static, Result<Box<dyn LockConnection>, String>>;
 
 /// Every lock there is.
 pub const LOCKS: &[LockSpec] = &[

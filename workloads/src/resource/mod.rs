@@ -29,8 +29,11 @@ pub struct ResourceSpec {
     /// Whether it can make a write depend on the lock's own key.
     pub guards_writes: bool,
     /// Opens one connection.
-    pub connect: fn(ResourceConfig) -> BoxFuture<'static, Result<Arc<dyn Resource>, String>>,
+    pub connect: fn(ResourceConfig) -> Connecting,
 }
+
+/// A connection that is being opened, or why it cannot be.
+pub type Connecting = BoxFuture<'static, Result<Arc<dyn Resource>, String>>;
 
 /// Every resource there is.
 pub const RESOURCES: &[ResourceSpec] = &[memory::SPEC, etcd::SPEC];

@@ -72,7 +72,6 @@ impl Resource for MemoryResource {
                 op: Some(write.op),
                 elements: Some(write.elements.into()),
                 token: write.token,
-                ..Request::default()
             };
             match self.client.call(request).await {
                 Ok(answer) => answer.into_reply(|answer| answer.version.unwrap_or_default()),
