@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::Target;
+use crate::mechanism::fsync_gate::FsyncGate;
 
 /// One host of the sandbox (a node or a client) and its application: the processes that faults act on.
 ///
@@ -40,6 +41,23 @@ pub trait HostControl: Send + Sync {
     /// [`io::ErrorKind::Unsupported`] says that this host's application is never started again, which
     /// a crash then reports without calling it a failure. Any other error is one.
     fn restart(&self) -> io::Result<()>;
+
+    /// True while the application is down because a fault killed it, and will start it again.
+    fn is_down_by_fault(&self) -> bool {
+        false
+    }
+
+    /// Whether from now on an end of the application is to be taken for a consequence of a fault, and not
+    /// for an accident that spoils the trial.
+    fn excuse_exit(&self, excused: bool) {
+        let _ = excused;
+    }
+
+    /// The gate that every sync of the application passes, if it was started with one
+    /// ([`Need::FsyncGate`](crate::Need::FsyncGate)).
+    fn fsync_gate(&self) -> Option<&FsyncGate> {
+        None
+    }
 
     /// The cgroup v2 directory that holds the application's processes and no others, if there is one.
     fn cgroup(&self) -> Option<&Path>;

@@ -69,6 +69,17 @@ pub const ALL_FORMS: &[&str] = &[
     "client:NAME",
 ];
 
+/// The forms of the targets that are nodes, which are the ones that keep anything on a disk.
+pub const NODE_FORMS: &[&str] = &[
+    "leader",
+    "follower",
+    "one",
+    "all",
+    "minority",
+    "majority",
+    "node:NAME",
+];
+
 /// A text that is no target.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(

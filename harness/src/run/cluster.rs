@@ -8,8 +8,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use nemesis::HostControl;
+use nemesis::mechanism::fsync_gate::FsyncGate;
+use nemesis::{HostControl, Need};
 use tokio::runtime::Handle;
+use workloads::truth::now_ns;
 
 use super::host::ManagedHost;
 use super::place::{Place, small};
@@ -87,9 +89,14 @@ impl Cluster {
         let log = self.log_of(&node.name);
         note_command(&self.logs, &node.name, &command)?;
         let data = node.data.clone();
-        let restart = move |host: &Host| spawn(host, &command, &data, &log);
-        self.hosts
-            .push(Arc::new(ManagedHost::new(host, Box::new(restart))));
+        let gate = place
+            .needs
+            .contains(&Need::FsyncGate)
+            .then(|| Arc::new(FsyncGate::new(&node.name, now_ns)));
+        let behind = gate.clone();
+        let restart = move |host: &Host| spawn(host, &command, &data, &log, behind.as_deref());
+        let host = ManagedHost::new(host, Box::new(restart)).with_gate(gate);
+        self.hosts.push(Arc::new(host));
         Ok(())
     }
 
@@ -206,7 +213,13 @@ pub fn base_env(home: &Path) -> Vec<(std::ffi::OsString, std::ffi::OsString)> {
     ]
 }
 
-fn spawn(host: &Host, command: &CommandLine, data: &Path, log: &Path) -> io::Result<()> {
+fn spawn(
+    host: &Host,
+    command: &CommandLine,
+    data: &Path,
+    log: &Path,
+    gate: Option<&FsyncGate>,
+) -> io::Result<()> {
     let log = append(log)?;
     let mut env = base_env(data);
     env.extend(command.env.iter().cloned());
@@ -218,5 +231,9 @@ fn spawn(host: &Host, command: &CommandLine, data: &Path, log: &Path) -> io::Res
         stdout: OwnedFd::from(log.try_clone()?),
         stderr: OwnedFd::from(log),
     };
-    host.spawn(spec).map(|_| ()).map_err(io::Error::other)
+    let Some(gate) = gate else {
+        return host.spawn(spec).map(|_| ()).map_err(io::Error::other);
+    };
+    let (process, listener) = host.spawn_gated(spec).map_err(io::Error::other)?;
+    gate.attach(listener, process.pid)
 }

@@ -2,9 +2,11 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nemesis::HostControl;
+use nemesis::mechanism::fsync_gate::FsyncGate;
 use nix::sys::signal::Signal;
 
 use super::world::FaultableHost;
@@ -17,7 +19,10 @@ pub type Restart = Box<dyn Fn(&Host) -> io::Result<()> + Send + Sync>;
 pub struct ManagedHost {
     host: Host,
     killed: AtomicBool,
+    /// Set while an end of the process is a consequence of a fault.
+    excused: AtomicBool,
     restart: Restart,
+    gate: Option<Arc<FsyncGate>>,
 }
 
 impl ManagedHost {
@@ -27,8 +32,16 @@ impl ManagedHost {
         Self {
             host,
             killed: AtomicBool::new(false),
+            excused: AtomicBool::new(false),
             restart,
+            gate: None,
         }
+    }
+
+    /// The same host, with the gate that `restart` puts its process behind.
+    #[must_use]
+    pub fn with_gate(self, gate: Option<Arc<FsyncGate>>) -> Self {
+        Self { gate, ..self }
     }
 
     /// The host.
@@ -43,7 +56,8 @@ impl ManagedHost {
     /// When the host itself is gone.
     pub fn unexpected_exit(&self) -> Result<Option<ProcessExit>, SandboxError> {
         let exit = self.host.exits().try_next()?;
-        Ok(exit.filter(|_| !self.killed.load(Ordering::SeqCst)))
+        let expected = self.killed.load(Ordering::SeqCst) || self.excused.load(Ordering::SeqCst);
+        Ok(exit.filter(|_| !expected))
     }
 }
 
@@ -78,6 +92,22 @@ impl HostControl for ManagedHost {
         (self.restart)(&self.host)?;
         self.killed.store(false, Ordering::SeqCst);
         Ok(())
+    }
+
+    fn is_down_by_fault(&self) -> bool {
+        self.killed.load(Ordering::SeqCst)
+    }
+
+    fn excuse_exit(&self, excused: bool) {
+        if !excused {
+            // The ends that it was excused for are known.
+            while let Ok(Some(_)) = self.host.exits().try_next() {}
+        }
+        self.excused.store(excused, Ordering::SeqCst);
+    }
+
+    fn fsync_gate(&self) -> Option<&FsyncGate> {
+        self.gate.as_deref()
     }
 
     fn cgroup(&self) -> Option<&Path> {

@@ -1,9 +1,11 @@
 //! Where a trial takes place: the sandbox as its controller has set it up.
 
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use anyhow::Result;
+use nemesis::{Need, fault};
 
 use crate::sandbox::{Host, HostSpec, Inside, Network, client_address, node_address};
 use crate::scenario::ArmPlan;
@@ -16,6 +18,8 @@ pub struct Place {
     pub network: Network,
     /// Where logs go.
     pub logs: PathBuf,
+    /// What the nodes must be started with so that the arm's faults can strike them.
+    pub needs: BTreeSet<Need>,
     /// The addresses of every node and client of the trial.
     addresses: Vec<Ipv4Addr>,
 }
@@ -32,6 +36,12 @@ impl Place {
             inside: Inside::read()?,
             network: Network::create()?,
             logs,
+            needs: arm
+                .faults
+                .iter()
+                .filter_map(|plan| fault::find(&plan.kind))
+                .flat_map(|spec| spec.needs.iter().copied())
+                .collect(),
             addresses: nodes.chain(clients).collect(),
         })
     }

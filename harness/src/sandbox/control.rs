@@ -38,7 +38,8 @@ pub(super) enum Request {
         /// Hosts that it will talk to.
         neighbours: Vec<Ipv4Addr>,
     },
-    /// Start a process. Its stdin, stdout and stderr come along.
+    /// Start a process. Its stdin, stdout and stderr come along, and, if every sync of it is to pass
+    /// the fsync gate, a socket over which it sends the gate's listener.
     Spawn {
         /// The controller's number for it.
         id: u64,
@@ -96,7 +97,7 @@ pub(super) struct Exited {
 }
 
 /// Most descriptors that a packet carries.
-const MOST_FDS: usize = 3;
+const MOST_FDS: usize = 4;
 
 /// Asked-for size of the send buffer, which bounds a message; the kernel doubles it, and cuts it at the
 /// system's `net.core.wmem_max`.
@@ -236,6 +237,25 @@ impl Channel {
             ReceiveError::Broken(format!("{e} in {}", String::from_utf8_lossy(&bytes)))
         })?;
         Ok(Packet { message, fds, pid })
+    }
+}
+
+impl Channel {
+    /// The descriptor in a packet that is no message, if one has arrived.
+    pub(super) fn receive_descriptor(&self) -> Option<OwnedFd> {
+        let mut byte = [0; 1];
+        let mut parts = [IoSliceMut::new(&mut byte)];
+        let mut space = cmsg_space!([RawFd; MOST_FDS], UnixCredentials);
+        let flags = MsgFlags::MSG_CMSG_CLOEXEC | MsgFlags::MSG_DONTWAIT;
+        let fd = self.socket.as_raw_fd();
+        let received = recvmsg::<()>(fd, &mut parts, Some(&mut space), flags).ok()?;
+        let mut fds: Vec<OwnedFd> = Vec::new();
+        for attached in received.cmsgs().ok()? {
+            if let ControlMessageOwned::ScmRights(raw) = attached {
+                fds.extend(raw.into_iter().map(syscalls::received));
+            }
+        }
+        fds.pop()
     }
 }
 

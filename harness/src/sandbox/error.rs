@@ -85,6 +85,8 @@ pub enum Step {
     Exec,
     /// Entering a cgroup.
     Cgroup,
+    /// Installing a seccomp filter that asks us.
+    Gate,
     /// Anything else.
     Other,
 }
@@ -176,6 +178,17 @@ fn advice(step: Step, errno: Errno) -> Option<&'static str> {
         (Step::Exec, Errno::E2BIG) => "Arguments and environment are too large together",
         (Step::Cgroup, Errno::EACCES | Errno::EPERM) => {
             "The cgroup is not delegated to this user: `systemd-run --user --scope -p Delegate=yes fencepost …`"
+        }
+        (Step::Gate, Errno::EBUSY) => {
+            "Another program already answers system calls of ours (a container's own seccomp agent): disk \
+             faults cannot be made in here; run outside of it"
+        }
+        (Step::Gate, Errno::EINVAL | Errno::ENOSYS) => {
+            "The kernel cannot ask about system calls: Linux 5.5 with CONFIG_SECCOMP_FILTER is needed for disk \
+             faults"
+        }
+        (Step::Gate, Errno::EACCES | Errno::EPERM) => {
+            "The system forbids seccomp filters, which disk faults need. Docker: `docker run --privileged`"
         }
         (_, Errno::EMFILE | Errno::ENFILE) => "Too many open files: raise `ulimit -n`",
         _ => return None,

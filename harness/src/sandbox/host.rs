@@ -141,6 +141,28 @@ impl Host {
     /// Starts a process; returns when it has executed its program. It is in a session of its own and, from
     /// its first instruction on, in the host's cgroup.
     pub fn spawn(&self, spec: ProcessSpec) -> Result<Process, SandboxError> {
+        self.spawn_with(spec, None)
+    }
+
+    /// Starts a process that asks, at every sync of a file, whoever has the descriptor that is returned
+    /// beside it: an [`nemesis::mechanism::fsync_gate::FsyncGate`] must be attached to it at once.
+    pub fn spawn_gated(&self, spec: ProcessSpec) -> Result<(Process, OwnedFd), SandboxError> {
+        let socket = |e| Failure::new(Step::Gate, "make a socket for the fsync gate", e);
+        let (ours, theirs) = Channel::pair().map_err(socket)?;
+        let process = self.spawn_with(spec, Some(theirs.as_fd()))?;
+        drop(theirs);
+        let listener = ours.receive_descriptor().ok_or_else(|| {
+            let what = "receive the listener of the fsync gate";
+            Failure::new(Step::Gate, what, Errno::EPROTO)
+        })?;
+        Ok((process, listener))
+    }
+
+    fn spawn_with(
+        &self,
+        spec: ProcessSpec,
+        gate: Option<BorrowedFd<'_>>,
+    ) -> Result<Process, SandboxError> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let doing = format!(
             "start {}",
@@ -154,11 +176,9 @@ impl Host {
             env: spec.env,
             cwd: spec.cwd,
         };
-        let packet = self.ask(
-            request,
-            &[spec.stdin.as_fd(), spec.stdout.as_fd(), spec.stderr.as_fd()],
-            &doing,
-        )?;
+        let stdio = [spec.stdin.as_fd(), spec.stdout.as_fd(), spec.stderr.as_fd()];
+        let fds: Vec<BorrowedFd<'_>> = stdio.into_iter().chain(gate).collect();
+        let packet = self.ask(request, &fds, &doing)?;
         match (packet.message.body, packet.pid) {
             (Reply::Started { host_pid }, Some(pid)) => Ok(Process { id, pid, host_pid }),
             (other, pid) => Err(SandboxError::Protocol {
@@ -317,6 +337,7 @@ fn start_init(name: &str, sockets: [&OwnedFd; 2]) -> Result<Spawned, SandboxErro
             | CloneFlags::CLONE_NEWIPC
             | CloneFlags::CLONE_NEWUTS,
         cgroup_procs: None,
+        gate: None,
     };
     Ok(spawn.start()?)
 }

@@ -28,6 +28,9 @@ use super::signals::{End, kill_and_reap_all, next_signal, reap, signal_all, sign
 use super::spawn::{Spawn, c_environment, c_string};
 use super::{HOST_INIT, mounts, network, syscalls};
 
+/// Descriptors that every process gets; one more is the socket for its fsync gate.
+const STDIO: usize = 3;
+
 /// The subcommand `host-init`. Its control socket is descriptor 3, its event socket 4.
 pub(super) fn main() -> ExitCode {
     let sockets = (syscalls::adopt(FIRST_FD), syscalls::adopt(FIRST_FD + 1));
@@ -198,9 +201,10 @@ impl HostInit {
             cwd: Some(c_string(
                 cwd.as_deref().unwrap_or(Path::new("/")).as_os_str(),
             )?),
-            fds: stdio.iter().map(AsFd::as_fd).collect(),
+            fds: stdio.iter().take(STDIO).map(AsFd::as_fd).collect(),
             namespaces: CloneFlags::empty(),
             cgroup_procs: self.cgroup_procs.as_ref().map(AsFd::as_fd),
+            gate: stdio.get(STDIO).map(AsFd::as_fd),
         };
         spawn.start().map(|process| process.pid)
     }

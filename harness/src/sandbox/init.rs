@@ -236,6 +236,7 @@ impl Init {
                 .collect(),
             namespaces: CloneFlags::empty(),
             cgroup_procs: None,
+            gate: None,
         };
         spawn.start().map(|controller| controller.pid)
     }

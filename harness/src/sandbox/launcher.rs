@@ -251,6 +251,7 @@ fn start_init(orders: &Orders, fds: &[OwnedFd]) -> Result<Spawned, SandboxError>
             | CloneFlags::CLONE_NEWIPC
             | CloneFlags::CLONE_NEWUTS,
         cgroup_procs: None,
+        gate: None,
     };
     if geteuid().is_root() {
         match spawn.start() {

@@ -17,6 +17,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
 
+use nemesis::mechanism::fsync_gate::Filter;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sched::CloneFlags;
@@ -48,6 +49,8 @@ pub(super) struct Spawn<'a> {
     pub(super) namespaces: CloneFlags,
     /// An open `cgroup.procs`: the child moves itself there before it executes.
     pub(super) cgroup_procs: Option<BorrowedFd<'a>>,
+    /// Where the child sends the listener of its fsync gate, if it is to have one.
+    pub(super) gate: Option<BorrowedFd<'a>>,
 }
 
 /// A process that has executed its program.
@@ -91,6 +94,7 @@ enum Stage {
     Descriptors,
     Cgroup,
     Directory,
+    Gate,
     Exec,
 }
 
@@ -104,6 +108,9 @@ struct ChildPlan<'a> {
     /// Room for one duplicate a descriptor.
     copies: Vec<RawFd>,
     cgroup_procs: RawFd,
+    /// The socket for the gate's listener, or -1.
+    gate: RawFd,
+    filter: Filter,
     status: RawFd,
     /// Read end and write end of the pipe on which the child waits for its id map; -1 without one.
     go: RawFd,
@@ -139,6 +146,8 @@ impl Spawn<'_> {
             copies: vec![-1; fds.len()],
             fds: &fds,
             cgroup_procs: self.cgroup_procs.map_or(-1, |fd| fd.as_raw_fd()),
+            gate: self.gate.map_or(-1, |fd| fd.as_raw_fd()),
+            filter: Filter::new(),
             status: status_writer.as_raw_fd(),
             go: go.as_ref().map_or(-1, |(reader, _)| reader.as_raw_fd()),
             go_writer: go.as_ref().map_or(-1, |(_, writer)| writer.as_raw_fd()),
@@ -192,6 +201,11 @@ impl Spawn<'_> {
             (
                 Step::Exec,
                 format!("enter the working directory {:?} for", self.cwd),
+            )
+        } else if stage == Stage::Gate as i32 {
+            (
+                Step::Gate,
+                "install the seccomp filter of the fsync gate in".to_owned(),
             )
         } else {
             (Step::Exec, "execute".to_owned())
@@ -289,6 +303,12 @@ unsafe fn child(plan: &mut ChildPlan<'_>) -> ! {
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut none);
         libc::sigprocmask(libc::SIG_SETMASK, &none, ptr::null_mut());
+        // Last, so that nothing but the new program ever meets the gate.
+        if plan.gate >= 0
+            && let Err(errno) = plan.filter.install_and_send(plan.gate)
+        {
+            give_up(plan.status, Stage::Gate, errno);
+        }
         libc::execve(plan.program, plan.argv.as_ptr(), plan.env.as_ptr());
         give_up(plan.status, Stage::Exec, *libc::__errno_location());
     }
@@ -302,12 +322,18 @@ unsafe fn place_descriptors(plan: &mut ChildPlan<'_>) {
     let count = plan.fds.len() as RawFd;
     // SAFETY: system calls on descriptor numbers only.
     unsafe {
-        // The status pipe must not sit where a descriptor is to be placed.
+        // The status pipe and the gate's socket must not sit where a descriptor is to be placed.
         let status = libc::fcntl(plan.status, libc::F_DUPFD_CLOEXEC, count);
         if status < 0 {
             give_up(plan.status, Stage::Descriptors, *libc::__errno_location());
         }
         plan.status = status;
+        if plan.gate >= 0 {
+            plan.gate = libc::fcntl(plan.gate, libc::F_DUPFD_CLOEXEC, count);
+            if plan.gate < 0 {
+                give_up(status, Stage::Descriptors, *libc::__errno_location());
+            }
+        }
         // Two passes, since a source may sit on another one's place.
         for (copy, source) in plan.copies.iter_mut().zip(plan.fds) {
             *copy = libc::fcntl(*source, libc::F_DUPFD_CLOEXEC, count);

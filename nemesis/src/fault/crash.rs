@@ -25,6 +25,7 @@ pub const SPEC: FaultSpec = FaultSpec {
     params: &[],
     check: no_check,
     layer: Layer::Processes,
+    needs: &[],
     build: || Box::new(Crash),
     probe: || vec![probe::sigkill()],
 };

@@ -11,13 +11,14 @@ use std::sync::Arc;
 
 use crate::mechanism::Availability;
 use crate::receipt::Receipt;
-use crate::{HostControl, Now, ParamSpec, Params, Target, World};
+use crate::{HostControl, Need, Now, ParamSpec, Params, Target, World};
 
 pub mod crash;
+pub mod disk;
 pub mod pause;
 
 /// Every fault, in the order in which lists show them.
-pub const FAULTS: &[FaultSpec] = &[pause::SPEC, crash::SPEC];
+pub const FAULTS: &[FaultSpec] = &[pause::SPEC, crash::SPEC, disk::SPEC];
 
 /// Finds a fault by its registry name.
 #[must_use]
@@ -55,6 +56,8 @@ pub struct FaultSpec {
     pub check: fn(&Target, &Params) -> Result<(), String>,
     /// What it acts on.
     pub layer: Layer,
+    /// What its targets must have been started with.
+    pub needs: &'static [Need],
     /// Makes the fault.
     pub build: fn() -> Box<dyn Fault>,
     /// Tries its mechanisms on this machine; one that works is enough.

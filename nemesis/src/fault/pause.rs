@@ -27,6 +27,7 @@ pub const SPEC: FaultSpec = FaultSpec {
     params: &[],
     check: no_check,
     layer: Layer::Processes,
+    needs: &[],
     build: || Box::new(Pause),
     probe: || vec![probe::freezer(), probe::sigstop()],
 };

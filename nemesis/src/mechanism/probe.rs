@@ -14,6 +14,7 @@ use nix::unistd::Pid;
 
 use crate::HostControl;
 use crate::mechanism::cgroup::OwnCgroup;
+use crate::mechanism::fsync_gate::{Answer, FsyncGate, launch};
 use crate::mechanism::proof::ProcessId;
 use crate::mechanism::stopper::Stopper;
 use crate::mechanism::{Availability, freezer, sigstop};
@@ -69,6 +70,42 @@ pub fn sigkill() -> Availability {
         .map(drop)
     };
     report("SIGKILL", "killed a process", tried(), "")
+}
+
+/// Lets a child sync a file behind a gate that fails every sync, and sees it fail.
+#[must_use]
+pub fn fsync_gate() -> Availability {
+    let tried = || {
+        let gate = FsyncGate::new("probe", wall_ns);
+        let mut command = Command::new("sync");
+        command
+            .arg("/proc/self/exe")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        gate.set(Answer::Fail { errno: libc::EIO })?;
+        let child = launch::spawn(&gate, &mut command);
+        let mut child = child.map_err(|error| {
+            format!(
+                "seccomp(SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER): {error}; \
+                 Linux 5.5 with CONFIG_SECCOMP_FILTER is needed; in Docker: --privileged"
+            )
+        })?;
+        let status = child.wait().map_err(|error| error.to_string())?;
+        let (_, tally) = gate.open()?;
+        if tally.failed == 0 || status.success() {
+            return Err(format!(
+                "expected a sync that fails, found that `sync` {status} and {tally}"
+            ));
+        }
+        Ok(())
+    };
+    report(
+        "fsync gate (seccomp user notification)",
+        "made a sync of a child fail",
+        tried(),
+        "",
+    )
 }
 
 fn report(
