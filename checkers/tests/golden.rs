@@ -59,20 +59,21 @@ fn every_anomaly_is_caught_by_the_check_meant_for_it() {
         let guilty: &[&str] = match name.as_str() {
             "correct-hand-over" | "heeded-loss" | "holder-crashed" | "holder-retired" => &[],
             "lost-update-by-paused-holder" | "truncated-after-lost-update" => {
-                &["terms", "lost-writes", "fencing"]
+                &["terms", "lost-writes", "fencing", "mutex"]
             }
-            "lost-update-without-accesses" | "lost-update-by-double-grant" => {
-                &["terms", "lost-writes"]
-            }
-            "stale-write-rejected" | "double-grant" | "early-expiry" | "expired-grant" => {
-                &["terms"]
-            }
+            "lost-update-without-accesses" => &["terms", "lost-writes", "mutex"],
+            "lost-update-by-double-grant" => &["terms", "lost-writes", "mutex", "lease"],
+            "stale-write-rejected" => &["terms", "mutex"],
+            "double-grant" | "early-expiry" => &["terms", "mutex", "lease"],
+            "expired-grant" => &["terms"],
             "stale-write-accepted" | "stale-write-accepted-though-enforced" => {
-                &["terms", "fencing"]
+                &["terms", "fencing", "mutex"]
             }
-            "repeated-token" | "token-out-of-order" => &["fencing"],
+            "repeated-token" => &["fencing", "mutex"],
+            "token-out-of-order" => &["fencing", "mutex", "lease"],
             "lost-without-clobberer" | "write-outside-term" => &["lost-writes"],
             "late-write" => &["lost-writes", "fencing"],
+            "stale-read" => &["register"],
             other => panic!("say here which checks must find {other}"),
         };
         let found: Vec<String> = run_all(&read(&path))

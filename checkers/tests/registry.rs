@@ -62,5 +62,15 @@ fn lost_writes_is_left_out_without_a_resource() {
     header.resource = String::new();
     let history = History::from_events([Event::Header(header)]).expect("it settles");
     let names: Vec<String> = run_all(&history).into_iter().map(|r| r.check).collect();
-    assert_eq!(names, ["terms", "fencing", "stats"]);
+    assert_eq!(
+        names,
+        [
+            "terms",
+            "fencing",
+            "mutex",
+            "lease",
+            "availability",
+            "stats"
+        ]
+    );
 }

@@ -11,8 +11,12 @@
 //! | client fault | a write outside any term; a write reported as failed that took effect |
 //! | harness fault | the resource contradicts itself: a stale write accepted although it enforces tokens, a write lost that nothing overwrote, an element that nobody wrote |
 
+pub mod availability;
 pub mod fencing;
+pub mod lease;
 pub mod lost_writes;
+pub mod mutex;
+pub mod register;
 mod report;
 pub mod stats;
 pub mod terms;
@@ -48,7 +52,16 @@ pub struct CheckSpec {
 }
 
 /// All checks.
-pub const CHECKS: &[CheckSpec] = &[terms::SPEC, lost_writes::SPEC, fencing::SPEC, stats::SPEC];
+pub const CHECKS: &[CheckSpec] = &[
+    terms::SPEC,
+    lost_writes::SPEC,
+    fencing::SPEC,
+    mutex::SPEC,
+    lease::SPEC,
+    register::SPEC,
+    availability::SPEC,
+    stats::SPEC,
+];
 
 /// Runs every check that applies, in the order of [`CHECKS`].
 #[must_use]
