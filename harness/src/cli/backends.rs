@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use crate::provision::{Located, ProvisionError, Provisioner, Row, Source, State, Wanted};
+use crate::say;
 
 /// List the lock servers that fencepost can run, and fetch them.
 ///
@@ -50,16 +51,16 @@ fn list(provisioner: &Provisioner, as_json: bool) -> anyhow::Result<()> {
     let rows = provisioner.list();
     if as_json {
         let all = json!({ "cache_dir": provisioner.cache_dir, "backends": rows });
-        println!("{}", serde_json::to_string_pretty(&all)?);
+        say!("{}", serde_json::to_string_pretty(&all)?);
         return Ok(());
     }
-    print!("{}", table(&rows));
+    say!("{}", table(&rows).trim_end());
     match &provisioner.cache_dir {
-        Some(dir) => println!("\nThe cache is {}.", dir.display()),
-        None => println!("\nThere is no cache: {}.", ProvisionError::NoCacheDir),
+        Some(dir) => say!("\nThe cache is {}.", dir.display()),
+        None => say!("\nThere is no cache: {}.", ProvisionError::NoCacheDir),
     }
     if rows.iter().any(|row| row.state == State::Fetchable) {
-        println!("What is not here is fetched when first used, or by `fencepost backends fetch`.");
+        say!("What is not here is fetched when first used, or by `fencepost backends fetch`.");
     }
     Ok(())
 }
@@ -73,7 +74,7 @@ fn fetch(provisioner: &Provisioner, all: &[Wanted], as_json: bool) -> anyhow::Re
         match provisioner.fetch(wanted, &|line| eprintln!("{line}")) {
             Ok(found) => {
                 if !as_json {
-                    println!("{}", told(&found, started));
+                    say!("{}", told(&found, started));
                 }
                 located.push(found);
             }
@@ -83,7 +84,7 @@ fn fetch(provisioner: &Provisioner, all: &[Wanted], as_json: bool) -> anyhow::Re
         }
     }
     if as_json {
-        println!("{}", serde_json::to_string_pretty(&located)?);
+        say!("{}", serde_json::to_string_pretty(&located)?);
     }
     failed.map_or(Ok(()), |error| Err(error.into()))
 }

@@ -11,6 +11,7 @@ use workloads::script::WORKLOADS;
 
 use crate::backend::BACKENDS;
 use crate::exit::Exit;
+use crate::say;
 
 /// List backends, locks, resources, workloads, faults and checks
 #[derive(Debug, Args)]
@@ -42,19 +43,19 @@ struct Entry {
 pub fn run(args: &ListArgs) -> Result<Exit> {
     let sections = sections();
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&sections)?);
+        say!("{}", serde_json::to_string_pretty(&sections)?);
         return Ok(Exit::Met);
     }
     for section in sections {
-        println!("{}", section.kind);
+        say!("{}", section.kind);
         for entry in section.entries {
-            println!("  {:<14} {}", entry.name, entry.summary);
+            say!("  {:<14} {}", entry.name, entry.summary);
             entry
                 .details
                 .iter()
-                .for_each(|detail| println!("  {:<14} {detail}", ""));
+                .for_each(|detail| say!("  {:<14} {detail}", ""));
         }
-        println!();
+        say!();
     }
     Ok(Exit::Met)
 }

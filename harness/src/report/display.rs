@@ -1,6 +1,6 @@
 //! Live progress: a moving line on a terminal, plain lines in a log, JSON lines for machines.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -8,6 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::evaluate::{RunVerdict, TrialVerdict};
 use crate::run::progress::{Progress, Tick};
+use crate::say;
 use crate::trial::{RunPlan, TrialPlan};
 
 /// How often a plain log gets a line of figures.
@@ -145,7 +146,7 @@ impl Display {
         }
         match &self.kind {
             Kind::Json => json(&serde_json::json!({ "event": "end", "verdict": verdict })),
-            _ => println!("\n{story}"),
+            _ => say!("\n{story}"),
         }
     }
 
@@ -214,8 +215,7 @@ pub fn count(number: u64, noun: &str) -> String {
 }
 
 fn json(value: &serde_json::Value) {
-    // A reader that has gone away is no reason to stop the run.
-    let _ = writeln!(std::io::stdout(), "{value}");
+    say!("{value}");
 }
 
 #[cfg(test)]

@@ -26,6 +26,7 @@ use crate::run::recorder::Recorder;
 use crate::run::wake::Wakes;
 use crate::run::worker::Worker;
 use crate::run::world::World;
+use crate::say;
 
 /// Operations recorded per second, with a lock that is kept in the controller
 #[derive(Debug, Args)]
@@ -130,17 +131,17 @@ fn measure(args: &LoopArgs, folder: &std::path::Path) -> Result<()> {
     let recorded = began.elapsed().as_secs_f64();
     let bytes = std::fs::metadata(&history)?.len();
     let operations = end.operations;
-    println!("operations            {operations}");
-    println!(
+    say!("operations            {operations}");
+    say!(
         "operations a second   {:.0} (until the last is on disk: {:.0})",
         operations as f64 / driven,
         operations as f64 / recorded
     );
-    println!(
+    say!(
         "history bytes         {bytes} ({:.1} an operation)",
         bytes as f64 / operations.max(1) as f64
     );
-    println!("clients, workers      {}, {}", args.clients, args.workers);
+    say!("clients, workers      {}, {}", args.clients, args.workers);
     Ok(())
 }
 
