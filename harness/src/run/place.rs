@@ -34,7 +34,7 @@ impl Place {
         let clients = (1..=arm.workload.workers).map(|number| client_address(small(number)));
         Ok(Self {
             inside: Inside::read()?,
-            network: Network::create()?,
+            network: Network::create(arm.cluster.network)?,
             logs,
             needs: arm
                 .faults

@@ -47,6 +47,9 @@ pub enum SandboxError {
         /// How long was waited.
         waited_ms: u64,
     },
+    /// The network between the hosts could not be made.
+    #[error("{0}")]
+    Network(String),
     /// A message between controller and init could not be understood: both are the same binary, so this is a bug.
     #[error("bug in fencepost: {doing}: {problem}")]
     Protocol {

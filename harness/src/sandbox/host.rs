@@ -21,7 +21,7 @@ use nix::sys::wait::waitpid;
 
 use super::control::{Channel, Numbered, Packet, ReceiveError, Reply, Request};
 use super::error::{Failure, SandboxError, Step};
-use super::network::Network;
+use super::network::{Network, TAKEN_NAMES};
 use super::process::{Exits, Process, ProcessSpec};
 use super::spawn::{SELF, SELF_NAME, Spawn, Spawned, c_environment, c_string};
 use super::{HOST_INIT, cgroup, syscalls};
@@ -349,12 +349,12 @@ fn pid_namespace(pid: i32) -> std::io::Result<u64> {
 
 fn check_name(name: &str) -> Result<(), SandboxError> {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    let taken = ["lo", "fencepost"].contains(&name);
+    let taken = TAKEN_NAMES.contains(&name);
     if name.is_empty() || name.len() > LONGEST_NAME || !name.chars().all(plain) || taken {
         return Err(SandboxError::Invalid {
             what: "host name".into(),
             expected:
-                "1 to 15 lower-case letters, digits and dashes (and neither lo nor fencepost)"
+                "1 to 15 lower-case letters, digits and dashes (and neither lo, fencepost nor fencepost-sw)"
                     .into(),
             found: format!("{name:?}"),
         });

@@ -36,6 +36,7 @@ mod selftest;
 mod signals;
 mod spawn;
 mod syscalls;
+mod wire;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -45,7 +46,7 @@ pub use error::{Failure, SandboxError, Step};
 pub use host::{Host, HostSpec};
 pub use inside::Inside;
 pub use launcher::{ControllerEnd, Sandbox, SandboxSpec};
-pub use network::Network;
+pub use network::{Network, NetworkKind};
 pub use process::{Exits, Process, ProcessExit, ProcessSpec};
 pub use signals::End;
 

@@ -1,40 +1,134 @@
-//! The network between the hosts: a bridge in the sandbox and a veth pair a host.
+//! The network between the hosts: a veth pair a host, and a switch or a bridge that joins their outer ends.
 //!
-//! Loss, delay and partitions are not made here. Everything that would add noise is off: spanning tree and
+//! The switch is the nemesis's, in user space: every fault on links is possible. The bridge is the
+//! kernel's: faster, and good for partitions and loss only. Loss, delay and partitions are not made here.
+//! Everything that would add noise is off: spanning tree and
 //! its forwarding delay, multicast snooping, IPv6 autoconfiguration, and ARP for the hosts that are known
 //! (permanent neighbour entries, which also do not count against the kernel's limit of 1024).
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
 
+use std::sync::Arc;
+
+use nemesis::mechanism::switch::{PortSpec, Switch, SwitchError};
 use nix::errno::Errno;
 use rtnetlink::packet_route::link::{BridgeStpState, InfoBridge, InfoData, InfoVeth};
+use serde::{Deserialize, Serialize};
+use workloads::truth::now_ns;
+
 use rtnetlink::{Handle, LinkBridge, LinkMessageBuilder, LinkUnspec, LinkVeth};
 
 use super::addresses::{CONTROLLER_ADDRESS, PREFIX_LEN, hardware_address};
 use super::error::{Failure, SandboxError, Step};
-use super::{netlink, syscalls};
+use super::wire::HostOffloads;
+use super::{netlink, syscalls, wire};
 
-/// The bridge's name.
-const BRIDGE: &str = "fencepost";
+/// The interface with the controller's address: the bridge, or the inner end of its veth pair.
+const CONTROLLER_INTERFACE: &str = "fencepost";
+
+/// The outer end of the controller's veth pair, where there is a switch.
+const CONTROLLER_PORT: &str = "fencepost-sw";
+
+/// Names of links that no host can have.
+pub(super) const TAKEN_NAMES: [&str; 3] = ["lo", CONTROLLER_INTERFACE, CONTROLLER_PORT];
 
 /// The interface of a host, inside.
 const HOST_INTERFACE: &str = "eth0";
 
-/// The bridge to which hosts are attached. It goes away with the sandbox.
-#[derive(Debug)]
+/// What joins the hosts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NetworkKind {
+    /// A switch in user space: every fault on links.
+    #[default]
+    Switch,
+    /// The kernel's bridge: more throughput, partitions and loss only.
+    Bridge,
+}
+
+impl NetworkKind {
+    /// The names of both, as scenario files write them.
+    pub const NAMES: &[&str] = &["switch", "bridge"];
+
+    /// The kind of that name.
+    #[must_use]
+    pub fn find(name: &str) -> Option<Self> {
+        match name {
+            "switch" => Some(Self::Switch),
+            "bridge" => Some(Self::Bridge),
+            _ => None,
+        }
+    }
+}
+
+/// The network to which hosts are attached. It goes away with the sandbox.
 pub struct Network {
-    bridge_index: u32,
+    /// Index of the interface with the controller's address.
+    controller_index: u32,
+    /// The switch; without one the kernel's bridge joins the hosts.
+    switch: Option<Arc<Switch>>,
 }
 
 impl Network {
-    /// Brings the loopback up and makes the bridge with the controller's address. Once a sandbox, by the
+    /// Brings the loopback up and makes the network with the controller's address. Once a sandbox, by the
     /// controller.
-    pub fn create() -> Result<Self, SandboxError> {
+    pub fn create(kind: NetworkKind) -> Result<Self, SandboxError> {
         disable_ipv6("default")?;
+        match kind {
+            NetworkKind::Switch => Self::with_switch(),
+            NetworkKind::Bridge => Self::with_bridge(),
+        }
+    }
+
+    /// The switch, if it is one that joins the hosts.
+    #[must_use]
+    pub fn switch(&self) -> Option<&Arc<Switch>> {
+        self.switch.as_ref()
+    }
+
+    /// The controller has a port like any other host, with its inner end in its own namespace.
+    fn with_switch() -> Result<Self, SandboxError> {
+        let switch = Switch::start(now_ns).map_err(not_switched)?;
+        let controller_index = netlink::run(async |handle: Handle| {
+            bring_up(&handle, "lo").await?;
+            let inner = LinkMessageBuilder::<LinkUnspec>::new()
+                .name(CONTROLLER_INTERFACE)
+                .address(hardware_address(CONTROLLER_ADDRESS).to_vec())
+                .build();
+            let pair = LinkVeth::new(CONTROLLER_PORT, CONTROLLER_INTERFACE)
+                .set_info_data(InfoData::Veth(InfoVeth::Peer(inner)))
+                .up()
+                .build();
+            handle
+                .link()
+                .add(pair)
+                .execute()
+                .await
+                .map_err(|e| netlink::failure("make the controller's link", &e))?;
+            let controller_index = index(CONTROLLER_INTERFACE)?;
+            add_address(&handle, controller_index, CONTROLLER_ADDRESS).await?;
+            bring_up(&handle, CONTROLLER_INTERFACE).await?;
+            Ok(controller_index)
+        })?;
+        let port = PortSpec {
+            name: CONTROLLER_INTERFACE.to_owned(),
+            mac: hardware_address(CONTROLLER_ADDRESS),
+            frames: wire::open(CONTROLLER_PORT)?,
+            // No fault is on the controller's links.
+            offloads: None,
+        };
+        switch.add_port(port).map_err(not_switched)?;
+        Ok(Self {
+            controller_index,
+            switch: Some(Arc::new(switch)),
+        })
+    }
+
+    fn with_bridge() -> Result<Self, SandboxError> {
         netlink::run(async |handle: Handle| {
             bring_up(&handle, "lo").await?;
-            let bridge = LinkBridge::new(BRIDGE)
+            let bridge = LinkBridge::new(CONTROLLER_INTERFACE)
                 .address(hardware_address(CONTROLLER_ADDRESS).to_vec())
                 .append_info_data(InfoBridge::StpState(BridgeStpState::Disabled))
                 .append_info_data(InfoBridge::ForwardDelay(0))
@@ -47,34 +141,39 @@ impl Network {
                 .execute()
                 .await
                 .map_err(|e| netlink::failure(what, &e))?;
-            let bridge_index = index(BRIDGE)?;
-            add_address(&handle, bridge_index, CONTROLLER_ADDRESS).await?;
-            Ok(Self { bridge_index })
+            let controller_index = index(CONTROLLER_INTERFACE)?;
+            add_address(&handle, controller_index, CONTROLLER_ADDRESS).await?;
+            Ok(Self {
+                controller_index,
+                switch: None,
+            })
         })
         .map_err(Into::into)
     }
 
-    /// Makes the veth pair of a host: one end on the bridge under the host's name, the other in the network
-    /// namespace of `init_pid`. The controller knows the host's hardware address from then on.
+    /// Makes the veth pair of a host: one end at the switch or bridge under the host's name, the other in the
+    /// network namespace of `init_pid`. The controller knows the host's hardware address from then on.
     pub(super) fn attach(
         &self,
         name: &str,
         init_pid: i32,
         address: Ipv4Addr,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), SandboxError> {
         let pair = || {
             let inner = LinkMessageBuilder::<LinkUnspec>::new()
                 .name(HOST_INTERFACE)
                 .address(hardware_address(address).to_vec())
                 .setns_by_pid(init_pid.unsigned_abs())
                 .build();
-            LinkVeth::new(name, HOST_INTERFACE)
+            let pair = LinkVeth::new(name, HOST_INTERFACE)
                 .set_info_data(InfoData::Veth(InfoVeth::Peer(inner)))
-                .controller(self.bridge_index)
-                .up()
-                .build()
+                .up();
+            match self.switch {
+                Some(_) => pair.build(),
+                None => pair.controller(self.controller_index).build(),
+            }
         };
-        let what = format!("connect host {name} to the bridge");
+        let what = format!("connect host {name} to the network");
         netlink::run(async |handle: Handle| {
             let mut made = handle
                 .link()
@@ -96,9 +195,24 @@ impl Network {
                     .map_err(|e| netlink::failure(&what, &e));
             }
             made?;
-            add_neighbour(&handle, self.bridge_index, address).await
-        })
+            add_neighbour(&handle, self.controller_index, address).await
+        })?;
+        if let Some(switch) = &self.switch {
+            let port = PortSpec {
+                name: name.to_owned(),
+                mac: hardware_address(address),
+                frames: wire::open(name)?,
+                offloads: Some(Box::new(HostOffloads::of(init_pid, HOST_INTERFACE)?)),
+            };
+            switch.add_port(port).map_err(not_switched)?;
+        }
+        Ok(())
     }
+}
+
+/// The switch says what happened; there is no errno.
+fn not_switched(error: SwitchError) -> SandboxError {
+    SandboxError::Network(error.to_string())
 }
 
 /// Configures the network of the host that this process is the init of, after [`Network::attach`].

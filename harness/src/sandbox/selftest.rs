@@ -1,6 +1,6 @@
 //! The hidden subcommand `sandbox-selftest`: builds a real sandbox with real hosts and tries everything.
 //!
-//! `fencepost sandbox-selftest run HOSTS HOLD_MS` starts a sandbox, runs every check of `checks.rs` in it,
+//! `fencepost sandbox-selftest run HOSTS HOLD_MS [NETWORK]` starts a sandbox, runs every check of `checks.rs` in it,
 //! prints a line each and then `ready`, stays for HOLD_MS (so that a test can kill something), and exits
 //! with 0 if every check passed. SIGINT and SIGTERM end it early with 130, as in a run.
 //!
@@ -21,7 +21,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::gethostname;
 
 use super::signals::{next_signal, signal_fd};
-use super::{ControllerEnd, SELFTEST, Sandbox, SandboxSpec};
+use super::{ControllerEnd, NetworkKind, SELFTEST, Sandbox, SandboxSpec};
 
 /// Where the listener of each host listens.
 const PORT: u16 = 7000;
@@ -35,15 +35,16 @@ type Outcome = Result<ExitCode, Box<dyn std::error::Error>>;
 pub(super) fn main(args: Vec<OsString>) -> ExitCode {
     let args: Vec<&str> = args.iter().filter_map(|arg| arg.to_str()).collect();
     let outcome = match args.as_slice() {
-        ["run", hosts, hold_ms] => launch(hosts, hold_ms),
-        ["controller", hosts, hold_ms] => control(hosts, hold_ms),
+        ["run", hosts, hold_ms] => launch(hosts, hold_ms, "switch"),
+        ["run", hosts, hold_ms, network] => launch(hosts, hold_ms, network),
+        ["controller", hosts, hold_ms, network] => control(hosts, hold_ms, network),
         ["listen"] => listen(),
         ["connect", address] => connect(address),
         ["daemonise"] => daemonise(),
         ["sleep"] => loop {
             std::thread::park();
         },
-        _ => Err(format!("usage: fencepost {SELFTEST} run HOSTS HOLD_MS").into()),
+        _ => Err(format!("usage: fencepost {SELFTEST} run HOSTS HOLD_MS [NETWORK]").into()),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("{SELFTEST}: {error}");
@@ -52,11 +53,11 @@ pub(super) fn main(args: Vec<OsString>) -> ExitCode {
 }
 
 /// The launcher's part.
-fn launch(hosts: &str, hold_ms: &str) -> Outcome {
+fn launch(hosts: &str, hold_ms: &str, network: &str) -> Outcome {
     let signals = signal_fd(&[Signal::SIGINT, Signal::SIGTERM])?;
     let started = Instant::now();
     let sandbox = Sandbox::start(SandboxSpec {
-        controller_argv: [SELFTEST, "controller", hosts, hold_ms]
+        controller_argv: [SELFTEST, "controller", hosts, hold_ms, network]
             .map(OsString::from)
             .into(),
         cgroup: true,
@@ -90,10 +91,12 @@ fn launch(hosts: &str, hold_ms: &str) -> Outcome {
 }
 
 /// The controller's part.
-fn control(hosts: &str, hold_ms: &str) -> Outcome {
+fn control(hosts: &str, hold_ms: &str, network: &str) -> Outcome {
     let signals = signal_fd(&[Signal::SIGTERM])?;
     let hosts = hosts.parse().ok().filter(|hosts| (1..=250).contains(hosts));
-    let bench = checks::Bench::start(hosts.ok_or("HOSTS must be a number from 1 to 250")?)?;
+    let hosts = hosts.ok_or("HOSTS must be a number from 1 to 250")?;
+    let network = NetworkKind::find(network).ok_or("NETWORK must be switch or bridge")?;
+    let bench = checks::Bench::start(hosts, network)?;
     let passed = bench.run_all();
     println!("ready");
     let mut ready = [PollFd::new(signals.as_fd(), PollFlags::POLLIN)];

@@ -4,6 +4,7 @@
 //! key that is not in the table is an error, its default is parsed from the text shown to users.
 
 use super::known::Registry;
+use crate::sandbox::NetworkKind;
 use nemesis::TriggerEvent;
 use workloads::discipline::Discipline;
 use workloads::resource::memory::store::TokenPolicy;
@@ -256,6 +257,9 @@ pub(super) const KEYS: &[Key] = &[
         .shown("\"3.5.16\"", "Its version; `fencepost backends` names those that can be had."),
     key(Cluster, "nodes", Integer(1, 99), Default("3")).unit("nodes")
         .shown("5", "Size of the cluster: 1, 3 or 5, as the backend allows."),
+    key(Cluster, "network", Word(NetworkKind::NAMES), Default("\"switch\""))
+        .shown("\"bridge\"", "What joins the hosts: a switch in user space, which can do every fault on links, or the kernel's \
+            bridge, which is faster and can only cut links and lose frames."),
     key(Cluster, "bug", Text, Optional("none"))
         .shown("\"double-grant\"", "A bug to switch on. Only model backends have any: they prove that a check can fail."),
     key(Cluster, "ready_timeout", Millis, Default("\"30s\"")).unit("duration")

@@ -10,6 +10,7 @@ use workloads::resource::memory::store::TokenPolicy;
 use super::duration::RangeNs;
 use super::expect::Expectation;
 use super::holds_in::HoldsIn;
+use crate::sandbox::NetworkKind;
 
 /// A scenario with overrides, defaults and arms worked in.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -63,6 +64,9 @@ pub struct ClusterPlan {
     pub version: String,
     /// Number of nodes.
     pub nodes: u32,
+    /// What joins the hosts.
+    #[serde(default)]
+    pub network: NetworkKind,
     /// The bug to switch on.
     pub bug: Option<String>,
     /// How long the nodes may take until they accept writes, in milliseconds.

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 
 use super::super::{
-    End, Host, HostSpec, Inside, Network, Process, ProcessSpec, SELFTEST, SandboxError,
-    node_address,
+    End, Host, HostSpec, Inside, Network, NetworkKind, Process, ProcessSpec, SELFTEST,
+    SandboxError, node_address,
 };
 use super::{PORT, ask};
 
@@ -26,6 +26,8 @@ type Check = fn(&Bench) -> Checked;
 pub(super) struct Bench {
     inside: Inside,
     hosts: Vec<Host>,
+    /// Joins the hosts as long as it lives.
+    _network: Network,
 }
 
 /// Name and check, in the order in which they run.
@@ -45,10 +47,10 @@ const CHECKS: &[(&str, Check)] = &[
 
 impl Bench {
     /// Starts the hosts, each with a listener and an orphan.
-    pub(super) fn start(count: u16) -> Result<Self, Box<dyn std::error::Error>> {
+    pub(super) fn start(count: u16, kind: NetworkKind) -> Result<Self, Box<dyn std::error::Error>> {
         let started = Instant::now();
         let inside = Inside::read()?;
-        let network = Network::create()?;
+        let network = Network::create(kind)?;
         let addresses: Vec<Ipv4Addr> = (1..=count).map(node_address).collect();
         let mut hosts = Vec::new();
         for (number, &address) in (1..).zip(&addresses) {
@@ -68,7 +70,11 @@ impl Bench {
             "{count} hosts {:.1} ms",
             started.elapsed().as_secs_f64() * 1e3
         );
-        let bench = Self { inside, hosts };
+        let bench = Self {
+            inside,
+            hosts,
+            _network: network,
+        };
         for host in &bench.hosts {
             populate(host)?;
         }

@@ -1,5 +1,6 @@
 //! From `[cluster]` to its plan.
 
+use crate::sandbox::NetworkKind;
 use crate::scenario::duration::format_ms;
 use crate::scenario::keys::one_of;
 use crate::scenario::known::KnownBackend;
@@ -17,6 +18,9 @@ pub(in crate::scenario) fn read(section: &Section<'_>) -> Option<ClusterPlan> {
     };
     let nodes = section.integer_u32("nodes");
     let version = section.text("version");
+    let network = section
+        .text("network")
+        .and_then(|name| NetworkKind::find(&name));
     let bug = section.text("bug");
     let ready_timeout_ms = section.duration_ms("ready_timeout");
     let backend = section.cx.known.backend(&section.text("backend")?)?;
@@ -27,6 +31,7 @@ pub(in crate::scenario) fn read(section: &Section<'_>) -> Option<ClusterPlan> {
         backend: backend.name.clone(),
         version: version?,
         nodes: nodes?,
+        network: network?,
         bug,
         ready_timeout_ms: ready_timeout_ms?,
         tuning: tuning?,

@@ -30,7 +30,7 @@ mod thread;
 
 pub use counters::{Lateness, RuleCounters, Totals};
 pub use frame::HEADER_LEN;
-pub use rule::{Effect, Rule, RuleError};
+pub use rule::{Effect, LONGEST_QUEUE_NS, Rule, RuleError};
 
 /// How long the switch's thread may take to answer; under full load it takes milliseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
