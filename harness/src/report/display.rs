@@ -186,7 +186,10 @@ fn bar() -> ProgressBar {
 fn figures(tick: &Tick, planned_ms: u64) -> String {
     let seconds = |ms: u64| format!("{}.{} s", ms / 1000, ms % 1000 / 100);
     let mut parts = vec![
-        format!("{} of {}", seconds(tick.elapsed_ms), seconds(planned_ms)),
+        match tick.elapsed_ms.checked_sub(planned_ms) {
+            Some(over_ms) if over_ms > 0 => format!("ending, {}", seconds(tick.elapsed_ms)),
+            _ => format!("{} of {}", seconds(tick.elapsed_ms), seconds(planned_ms)),
+        },
         count(tick.terms, "term"),
         count(tick.overlaps, "overlap"),
     ];

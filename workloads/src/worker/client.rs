@@ -76,6 +76,11 @@ impl Client {
             invoke_ns: truth::now_ns(),
             ..Completion::default()
         };
+        // A release forgets the lease; what was known of it until then still belongs to the term.
+        let renewed_ns = self
+            .belief
+            .renewed_ns()
+            .filter(|_| step.f != Function::Acquire);
         let reply = match step.f {
             Function::Acquire => self.acquire(&step, &mut done).await,
             Function::Release => self.release(&step).await,
@@ -88,7 +93,7 @@ impl Client {
             }
         };
         done.return_ns = truth::now_ns();
-        done.renewed_ns = self.belief.renewed_ns();
+        done.renewed_ns = self.belief.renewed_ns().or(renewed_ns);
         let acquired = step.f == Function::Acquire && matches!(reply, Reply::Ok(()));
         let outcome = match reply {
             Reply::Ok(()) => Outcome::Ok,
