@@ -9,6 +9,7 @@
 pub mod cause;
 pub mod check;
 pub mod evidence;
+pub mod export;
 pub mod foreign;
 pub mod history;
 pub mod judge;

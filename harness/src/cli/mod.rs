@@ -12,6 +12,8 @@ use crate::store::StoreError;
 pub mod backends;
 pub mod bench;
 pub mod check;
+pub mod check_file;
+pub mod export;
 pub mod list;
 pub mod parts;
 pub mod run;
@@ -31,6 +33,7 @@ struct Cli {
 enum Verb {
     Run(run::RunArgs),
     Check(check::CheckArgs),
+    Export(export::ExportArgs),
     List(list::ListArgs),
     Backends(backends::BackendsArgs),
     Bench(bench::BenchArgs),
@@ -64,6 +67,7 @@ pub fn main() -> ExitCode {
     let done = match cli.verb {
         Verb::Run(args) => run::run(args),
         Verb::Check(args) => check::run(&args),
+        Verb::Export(args) => export::run(&args),
         Verb::List(args) => list::run(&args),
         Verb::Backends(args) => backends::run(args).map(|()| Exit::Met),
         Verb::Bench(args) => bench::run(&args),
