@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::Target;
 use crate::mechanism::fsync_gate::FsyncGate;
+use crate::mechanism::links::Links;
 
 /// One host of the sandbox (a node or a client) and its application: the processes that faults act on.
 ///
@@ -63,8 +64,39 @@ pub trait HostControl: Send + Sync {
     fn cgroup(&self) -> Option<&Path>;
 }
 
-/// Who is who at this moment.
+/// The hosts of a trial, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Roster {
+    /// The nodes, in their order.
+    pub nodes: Vec<String>,
+    /// The client hosts, in their order.
+    pub clients: Vec<ClientOf>,
+}
+
+/// A client host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientOf {
+    /// Its name.
+    pub name: String,
+    /// The node that it talks to, if it is one.
+    pub node: Option<String>,
+}
+
+/// Who is who at this moment, and what lies between them.
 pub trait World: Send + Sync {
+    /// All hosts. A world without a network has no need of it.
+    fn roster(&self) -> Roster {
+        Roster::default()
+    }
+
+    /// The network between the hosts.
+    ///
+    /// # Errors
+    /// Why there is none that faults can act on.
+    fn links(&self) -> Result<Arc<dyn Links>, String> {
+        Err("expected a network between the hosts, found none".to_owned())
+    }
+
     /// The hosts that a target means right now. `about` is the host that the triggering event was
     /// about, if an event triggered the fault: for `holder` and `waiter` that host is meant if it still
     /// fits. `pick` is drawn from the seed and decides wherever there is a choice.

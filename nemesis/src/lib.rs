@@ -17,6 +17,7 @@ pub mod mechanism;
 pub mod need;
 pub mod notice;
 pub mod param;
+pub mod peers;
 pub mod plan;
 pub mod receipt;
 pub mod schedule;
@@ -24,14 +25,16 @@ pub mod target;
 pub mod trigger;
 
 mod draw;
+mod link_receipt;
 
 pub use engine::{Engine, EngineError, Triggered};
 pub use fault::{FAULTS, FaultSpec};
-pub use host::{HostControl, World};
+pub use host::{ClientOf, HostControl, Roster, World};
 pub use lasts::Lasts;
 pub use need::Need;
 pub use notice::{FiringId, Notice};
 pub use param::{ParamKind, ParamSpec, ParamValue, Params};
+pub use peers::Peers;
 pub use plan::{FaultPlan, PlanError};
 pub use schedule::Schedule;
 pub use target::Target;

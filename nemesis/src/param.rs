@@ -9,6 +9,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::peers::{self, Peers};
+
 /// What a parameter's value must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParamKind {
@@ -22,6 +24,8 @@ pub enum ParamKind {
     Word(&'static [&'static str]),
     /// True or false.
     Flag,
+    /// Hosts at the other end of a link: see [`peers::SYNTAX`](crate::peers::SYNTAX). A text.
+    Peers,
     /// Any text that is not empty; the fault itself says what it must be.
     Text,
 }
@@ -146,6 +150,7 @@ impl ParamKind {
             (Self::Rate, ParamValue::BytesPerS(rate)) => *rate > 0,
             (Self::Word(words), ParamValue::Word(word)) => words.contains(&word.as_str()),
             (Self::Text, ParamValue::Text(text)) => !text.trim().is_empty(),
+            (Self::Peers, ParamValue::Text(text)) => text.parse::<Peers>().is_ok(),
             _ => false,
         }
     }
@@ -161,6 +166,7 @@ impl fmt::Display for ParamKind {
             Self::Word(words) => write!(f, "one of \"{}\"", words.join("\", \"")),
             Self::Flag => f.write_str("true or false"),
             Self::Text => f.write_str("a text that is not empty"),
+            Self::Peers => f.write_str(peers::SYNTAX),
         }
     }
 }

@@ -111,6 +111,12 @@ pub trait Backend: Send + Sync {
 }
 
 impl ClusterInfo {
+    /// The node that the client host of this index talks to.
+    #[must_use]
+    pub fn node_of(&self, client: usize) -> &NodeInfo {
+        &self.nodes[client % self.nodes.len()]
+    }
+
     /// Where a node serves clients.
     #[must_use]
     pub fn endpoint(&self, backend: &dyn Backend, node: &NodeInfo) -> SocketAddr {

@@ -147,7 +147,7 @@ impl SetUp<'_> {
 
         let leader = LeaderCell::default();
         let asked = Arc::clone(&leader);
-        let world = Arc::new(World::new(
+        let world = World::new(
             cluster
                 .hosts
                 .iter()
@@ -161,7 +161,9 @@ impl SetUp<'_> {
                 Some(asked.lock().unwrap_or_else(PoisonError::into_inner).clone())
                     .filter(|name| !name.is_empty())
             }),
-        ));
+        );
+        let client_nodes = (0..hosts.len()).map(|index| cluster.info.node_of(index).name.clone());
+        let world = Arc::new(world.with_network(place.network.links(), client_nodes.collect()));
         let every_node = arm.faults.iter().any(|fault| reaches_nodes(&fault.target));
         let watching = observers::start(
             &cluster,
@@ -189,7 +191,7 @@ impl SetUp<'_> {
                 .join()
                 .map_err(|_| anyhow!("the thread that records faults panicked"))?;
         }
-        let reason = self.conclude(&cluster, &store, &end, &recorder)?;
+        let reason = self.conclude(&cluster, &place, &store, &end, &recorder)?;
         drop(watching);
         recorder.record(Event::End(End {
             reason,
@@ -226,7 +228,7 @@ impl SetUp<'_> {
         let (version, memory) = (self.plan.arm.cluster.version.clone(), memory.to_owned());
         let (info, backend) = (cluster.info.clone(), cluster.spec.backend);
         let setup = move |index: usize| {
-            let node = &info.nodes[index % info.nodes.len()];
+            let node = info.node_of(index);
             let endpoint = Some(info.endpoint(backend, node));
             let request_timeout_ms = workload.request_timeout_ns / 1_000_000;
             let lock_config = LockConfig {
@@ -303,6 +305,7 @@ impl SetUp<'_> {
     fn conclude(
         &self,
         cluster: &Cluster,
+        place: &Place,
         store: &MemoryServer,
         end: &DriveEnd,
         recorder: &Recorder,
@@ -311,6 +314,15 @@ impl SetUp<'_> {
         let mut log = String::new();
         for failure in &end.failures {
             log.push_str(&format!("{failure}\n"));
+        }
+        if let Err(why) = place.network.check() {
+            self.progress.send(&Progress::Warning(why.clone()));
+            log.push_str(&format!("{why}\n"));
+            reason = if reason == EndReason::Interrupted {
+                reason
+            } else {
+                EndReason::Failed
+            };
         }
         if let Err(error) = cluster.await_healthy(self.runtime) {
             let text =

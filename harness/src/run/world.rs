@@ -5,7 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use nemesis::{HostControl, Target};
+use nemesis::mechanism::links::Links;
+use nemesis::{ClientOf, HostControl, Roster, Target};
 
 /// Asks the cluster for its leader's node name.
 pub type LeaderOf = Box<dyn Fn() -> Option<String> + Send + Sync>;
@@ -21,6 +22,10 @@ pub struct World {
     nodes: Vec<Arc<dyn FaultableHost>>,
     clients: Vec<Arc<dyn FaultableHost>>,
     leader: LeaderOf,
+    /// What faults on links act on, or why there is nothing.
+    links: Result<Arc<dyn Links>, String>,
+    /// The node that each client host talks to, in the order of the hosts.
+    client_nodes: Vec<String>,
     state: Mutex<State>,
 }
 
@@ -42,8 +47,22 @@ impl World {
             nodes,
             clients,
             leader,
+            links: Err("the hosts of this world are not joined".to_owned()),
+            client_nodes: Vec::new(),
             state: Mutex::default(),
         }
+    }
+
+    /// Tells it of the network, and of the node that each client host talks to.
+    #[must_use]
+    pub fn with_network(
+        mut self,
+        links: Result<Arc<dyn Links>, String>,
+        client_nodes: Vec<String>,
+    ) -> Self {
+        self.links = links;
+        self.client_nodes = client_nodes;
+        self
     }
 
     /// A logical client asked for a lock.
@@ -135,6 +154,29 @@ fn one(hosts: &[Arc<dyn FaultableHost>], pick: u64) -> Hosts {
 }
 
 impl nemesis::World for World {
+    fn roster(&self) -> Roster {
+        let nodes = self.client_nodes.iter().cloned().map(Some);
+        let nodes = nodes.chain(std::iter::repeat(None));
+        let clients = self.clients.iter().zip(nodes);
+        Roster {
+            nodes: self
+                .nodes
+                .iter()
+                .map(|node| node.name().to_owned())
+                .collect(),
+            clients: clients
+                .map(|(client, node)| ClientOf {
+                    name: client.name().to_owned(),
+                    node,
+                })
+                .collect(),
+        }
+    }
+
+    fn links(&self) -> Result<Arc<dyn Links>, String> {
+        self.links.clone()
+    }
+
     fn resolve(&self, target: &Target, about: Option<&str>, pick: u64) -> Result<Hosts, String> {
         let nodes = self.nodes.len();
         match target {

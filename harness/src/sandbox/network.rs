@@ -11,6 +11,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use std::sync::Arc;
 
+use nemesis::mechanism::links::Links;
 use nemesis::mechanism::switch::{PortSpec, Switch, SwitchError};
 use nix::errno::Errno;
 use rtnetlink::packet_route::link::{BridgeStpState, InfoBridge, InfoData, InfoVeth};
@@ -85,6 +86,28 @@ impl Network {
     #[must_use]
     pub fn switch(&self) -> Option<&Arc<Switch>> {
         self.switch.as_ref()
+    }
+
+    /// What faults on links act on, or why this network has nothing for them.
+    ///
+    /// # Errors
+    /// Why there is nothing.
+    pub fn links(&self) -> Result<Arc<dyn Links>, String> {
+        match &self.switch {
+            Some(switch) => Ok(Arc::clone(switch) as Arc<dyn Links>),
+            None => Err("expected cluster.network = \"switch\", found \"bridge\"".to_owned()),
+        }
+    }
+
+    /// Says so if the network does not work any more.
+    ///
+    /// # Errors
+    /// Why it does not.
+    pub fn check(&self) -> Result<(), String> {
+        match &self.switch {
+            Some(switch) => switch.check().map_err(|error| error.to_string()),
+            None => Ok(()),
+        }
     }
 
     /// The controller has a port like any other host, with its inner end in its own namespace.

@@ -15,10 +15,21 @@ use crate::{HostControl, Need, Now, ParamSpec, Params, Target, World};
 
 pub mod crash;
 pub mod disk;
+pub mod link;
+pub mod partition;
 pub mod pause;
 
+mod shape;
+mod standing;
+
 /// Every fault, in the order in which lists show them.
-pub const FAULTS: &[FaultSpec] = &[pause::SPEC, crash::SPEC, disk::SPEC];
+pub const FAULTS: &[FaultSpec] = &[
+    pause::SPEC,
+    crash::SPEC,
+    disk::SPEC,
+    partition::SPEC,
+    link::SPEC,
+];
 
 /// Finds a fault by its registry name.
 #[must_use]

@@ -43,7 +43,12 @@ pub(in crate::scenario) fn read(
         );
     }
     if let Some(target) = &target {
-        check_target(section, target, cluster, workload);
+        check_target(section, "target", target, cluster, workload);
+    }
+    if let (Some(kind), Some(Some(params))) = (kind, &params) {
+        for (name, peer) in params::peers(kind, params) {
+            check_target(section, name, &peer, cluster, workload);
+        }
     }
     let (kind, target, params) = (kind?, target?, params??);
     if let Err(why) = (kind.check)(&target, &params) {
@@ -83,20 +88,16 @@ fn read_target(section: &Section<'_>, kind: Option<&KnownFault>) -> Option<Targe
     Some(target)
 }
 
-/// Targets that cannot exist in this cluster or workload.
+/// Targets that cannot exist in this cluster or workload, under the key that names them.
 fn check_target(
     section: &Section<'_>,
+    key: &str,
     target: &Target,
     cluster: Option<&ClusterPlan>,
     workload: Option<&WorkloadPlan>,
 ) {
     let impossible = |why: String, hint: &str| {
-        section.problem(
-            "target",
-            &why,
-            &format!("\"{target}\""),
-            Some(hint.to_owned()),
-        );
+        section.problem(key, &why, &format!("\"{target}\""), Some(hint.to_owned()));
     };
     let number = fault::host_number(target).unwrap_or(0);
     if let Some(nodes) = cluster.map(|cluster| cluster.nodes) {

@@ -3,7 +3,7 @@
 //! Which there are comes from the fault's registry entry. What they mean together is the fault's own
 //! business; its check is called by `fault.rs`.
 
-use nemesis::{ParamKind, ParamSpec, ParamValue, Params};
+use nemesis::{ParamKind, ParamSpec, ParamValue, Params, Peers, Target};
 
 use crate::scenario::duration::parse_ns;
 use crate::scenario::known::KnownFault;
@@ -47,6 +47,23 @@ pub(super) fn read(section: &Section<'_>, fault: &Node, kind: &KnownFault) -> Op
     params
 }
 
+/// The targets among the parameters: the other ends of links, each with its key.
+pub(super) fn peers<'a>(
+    kind: &'a KnownFault,
+    params: &'a Params,
+) -> impl Iterator<Item = (&'static str, Target)> + 'a {
+    let of_kind = kind
+        .params
+        .iter()
+        .filter(|spec| spec.kind == ParamKind::Peers);
+    of_kind.filter_map(
+        |spec| match params.text(spec.name).map(str::parse::<Peers>) {
+            Some(Ok(Peers::Only(target))) => Some((spec.name, target)),
+            _ => None,
+        },
+    )
+}
+
 /// One value, or a hint at what to write instead.
 fn value(spec: &ParamSpec, node: &Node) -> Result<ParamValue, Option<String>> {
     let value = match (spec.kind, &node.value) {
@@ -55,7 +72,7 @@ fn value(spec: &ParamSpec, node: &Node) -> Result<ParamValue, Option<String>> {
         // 0 and 1 are shares too; any other is refused by its kind.
         (ParamKind::Share, Value::Integer(share)) => ParamValue::Share(*share as f64),
         (ParamKind::Word(_), Value::Text(word)) => ParamValue::Word(word.clone()),
-        (ParamKind::Text, Value::Text(text)) => ParamValue::Text(text.clone()),
+        (ParamKind::Text | ParamKind::Peers, Value::Text(text)) => ParamValue::Text(text.clone()),
         // `port = 2380` on the command line is a number to TOML and a text to the fault.
         (ParamKind::Text, Value::Integer(number)) => ParamValue::Text(number.to_string()),
         (ParamKind::Duration, Value::Text(text)) => {

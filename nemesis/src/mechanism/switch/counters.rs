@@ -32,7 +32,7 @@ pub struct RuleCounters {
     /// Frames struck on each link, by the names of sender and receiver.
     pub struck_by_link: BTreeMap<(String, String), u64>,
     /// The same by the numbers of the ports.
-    pub(super) struck_by_number: BTreeMap<(u16, u16), u64>,
+    pub(crate) struck_by_number: BTreeMap<(u16, u16), u64>,
 }
 
 impl RuleCounters {
@@ -45,7 +45,7 @@ impl RuleCounters {
     /// Frames that it did anything to.
     #[must_use]
     pub fn struck(&self) -> u64 {
-        self.struck_by_number.values().sum()
+        self.struck_by_link.values().sum()
     }
 
     pub(super) fn strike(&mut self, link: (u16, u16), now_ns: u64) {

@@ -24,12 +24,14 @@ mod counters;
 mod flight;
 mod frame;
 mod link;
+mod probe;
 mod rule;
 mod sys;
 mod thread;
 
 pub use counters::{Lateness, RuleCounters, Totals};
 pub use frame::HEADER_LEN;
+pub use probe::probe;
 pub use rule::{Effect, LONGEST_QUEUE_NS, Rule, RuleError};
 
 /// How long the switch's thread may take to answer; under full load it takes milliseconds.
