@@ -33,6 +33,17 @@ impl Draws {
         Self(rng)
     }
 
+    /// The stream that decides what a disk had written when its power went. `draw` is the fault's own draw
+    /// from the seed.
+    pub(crate) fn torn(draw: u64, host: u64) -> Self {
+        let mut key = [0; 32];
+        key[..8].copy_from_slice(&draw.to_le_bytes());
+        key[8..22].copy_from_slice(b"fencepost/torn");
+        let mut rng = ChaCha8Rng::from_seed(key);
+        rng.set_stream(host);
+        Self(rng)
+    }
+
     /// Uniform in 0 ≤ x < 1, with 53 bits.
     pub(crate) fn unit(&mut self) -> f64 {
         /// 2⁻⁵³, the distance between two values.

@@ -14,6 +14,7 @@ pub mod proof;
 pub mod sigstop;
 pub mod stopper;
 pub mod switch;
+pub mod undo_fs;
 
 /// Whether a mechanism works on this machine, found by using it.
 #[derive(Clone, Debug, PartialEq, Eq)]

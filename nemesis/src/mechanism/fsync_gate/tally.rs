@@ -60,8 +60,7 @@ impl fmt::Display for Tally {
             write!(f, "{separator}{calls} {name}")?;
         }
         f.write_str(" reached the gate")?;
-        if self.held > 0 {
-            let mean_ns = self.total_ns / self.held;
+        if let Some(mean_ns) = self.total_ns.checked_div(self.held) {
             write!(
                 f,
                 ", {} held back for {:.2} ms on average and {:.2} ms at most",
