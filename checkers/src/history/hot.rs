@@ -181,20 +181,27 @@ impl<'l> Cursor<'l> {
     }
 
     fn number(&mut self) -> Option<u64> {
-        // 19 digits always fit; JSON has no number that begins with 0 but 0 itself.
-        let digits = self.0.iter().take(20).take_while(|b| b.is_ascii_digit());
-        let length = digits.count();
+        let mut value = 0_u64;
+        let mut length = 0;
+        for &byte in self.0 {
+            let digit = byte.wrapping_sub(b'0');
+            if digit > 9 {
+                break;
+            }
+            // It wraps only past the 19 digits that always fit, and those are refused below.
+            value = value.wrapping_mul(10).wrapping_add(u64::from(digit));
+            length += 1;
+        }
+        // JSON has no number that begins with 0 but 0 itself.
         if length == 0 || length > 19 || (self.0[0] == b'0' && length > 1) {
             return None;
         }
-        let (digits, rest) = self.0.split_at(length);
-        self.0 = rest;
-        let add = |value: u64, digit: &u8| value * 10 + u64::from(digit - b'0');
-        Some(digits.iter().fold(0, add))
+        self.0 = &self.0[length..];
+        Some(value)
     }
 
     fn until_quote(&mut self) -> Option<&'l [u8]> {
-        let end = self.0.iter().position(|&b| b == b'"')?;
+        let end = memchr::memchr(b'"', self.0)?;
         let (text, rest) = self.0.split_at(end);
         self.0 = &rest[1..];
         Some(text)

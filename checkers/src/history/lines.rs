@@ -109,17 +109,13 @@ impl<'r> Lines<'r> {
     pub(crate) fn advance(&mut self) -> Result<Line, Problem> {
         self.buffer.clear();
         self.number += 1;
-        let limit = MAX_LINE_BYTES as u64 + 1;
-        let read = (&mut self.source)
-            .take(limit)
-            .read_until(b'\n', &mut self.buffer);
-        match read {
+        match self.read_line() {
             Err(error) if self.compressed && error.kind() == io::ErrorKind::UnexpectedEof => {
                 return Ok(Line::CutOff);
             }
             Err(error) if self.compressed => return Err(Problem::Corrupt(error)),
             Err(error) => return Err(Problem::Io(error)),
-            Ok(_) => {}
+            Ok(()) => {}
         }
         if self.buffer.last() == Some(&b'\n') {
             self.buffer.pop();
@@ -132,6 +128,27 @@ impl<'r> Lines<'r> {
             })
         } else {
             Ok(Line::Unterminated)
+        }
+    }
+}
+
+impl Lines<'_> {
+    /// Appends up to a line feed, the end, or a byte more than a line may have.
+    fn read_line(&mut self) -> io::Result<()> {
+        loop {
+            let chunk = match self.source.fill_buf() {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                chunk => chunk?,
+            };
+            let found = memchr::memchr(b'\n', chunk);
+            let room = MAX_LINE_BYTES + 1 - self.buffer.len();
+            let wanted = found.map_or(chunk.len(), |place| place + 1);
+            let taken = wanted.min(room);
+            self.buffer.extend_from_slice(&chunk[..taken]);
+            self.source.consume(taken);
+            if taken == 0 || found.is_some() || taken < wanted || taken == room {
+                return Ok(());
+            }
         }
     }
 }

@@ -1,5 +1,7 @@
 //! `fencepost check FILE`: judge one history, of fencepost or of somebody else, by the checks or by one model.
 
+use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::PathBuf;
 
 use anyhow::Result;
@@ -123,33 +125,35 @@ fn report_partial(
 }
 
 fn print(question: &FileQuestion, reports: &[Report]) -> Result<()> {
-    if question.json {
-        println!("{}", serde_json::to_string_pretty(reports)?);
-        return Ok(());
-    }
-    for report in reports {
-        let class = report
-            .class
-            .map_or_else(String::new, |class| format!(" ({class})"));
-        println!("{}: {}{class}", report.check, report.verdict);
-        report
-            .unknown_because
-            .iter()
-            .for_each(|why| println!("  because {why}"));
-        report
-            .metrics
-            .iter()
-            .for_each(|(name, value)| println!("  {name:<28} {value}"));
-        report
-            .notes
-            .iter()
-            .for_each(|note| println!("  note: {note}"));
-        report
-            .witnesses
-            .iter()
-            .for_each(|witness| print!("{}", story::lines(witness)));
-    }
+    let text = if question.json {
+        serde_json::to_string_pretty(reports)? + "\n"
+    } else {
+        reports.iter().map(show).collect()
+    };
+    // A reader that has seen enough closes the pipe; that changes no verdict.
+    let _ = std::io::stdout().lock().write_all(text.as_bytes());
     Ok(())
+}
+
+fn show(report: &Report) -> String {
+    let class = report
+        .class
+        .map_or_else(String::new, |class| format!(" ({class})"));
+    let mut text = format!("{}: {}{class}\n", report.check, report.verdict);
+    for why in &report.unknown_because {
+        let _ = writeln!(text, "  because {why}");
+    }
+    for (name, value) in &report.metrics {
+        let _ = writeln!(text, "  {name:<28} {value}");
+    }
+    for note in &report.notes {
+        let _ = writeln!(text, "  note: {note}");
+    }
+    report
+        .witnesses
+        .iter()
+        .for_each(|witness| text += &story::lines(witness));
+    text
 }
 
 /// Unknown never counts as valid, and a history that stops early proves nothing by being valid so far.
