@@ -244,6 +244,8 @@ pub struct Clobber {
 pub enum Cause {
     /// The service must have granted the lock twice.
     DoubleGrant,
+    /// The service handed one of the two a lock whose lease was already gone.
+    DeadGrant,
     /// One holder's lease had (or may have) run out, and it went on.
     StaleHolder,
     /// One of the two took effect after its client had stopped believing: it was on its way by then.
@@ -264,7 +266,7 @@ impl Cause {
     #[must_use]
     pub fn class(self) -> Option<Class> {
         match self {
-            Cause::DoubleGrant => Some(Class::ServerFault),
+            Cause::DoubleGrant | Cause::DeadGrant => Some(Class::ServerFault),
             Cause::StaleHolder | Cause::LateWrite => Some(Class::InherentHazard),
             Cause::OutsideTerm { .. } => Some(Class::ClientFault),
             Cause::DifferentLocks => Some(Class::HarnessFault),
@@ -294,7 +296,14 @@ pub fn find(evidence: &Evidence<'_>, clobber: &Clobber) -> Cause {
     }
     let overlap = ours.start_ns.max(theirs.start_ns) < ours.end_ns.min(theirs.end_ns);
     if ours.client != theirs.client && overlap {
-        return Cause::StaleHolder;
+        let dead = [ours, theirs]
+            .iter()
+            .any(|term| evidence.granted_dead(term.acquire));
+        return if dead {
+            Cause::DeadGrant
+        } else {
+            Cause::StaleHolder
+        };
     }
     let late = |write: usize, term: &Term, effect_ns: Ns| {
         operations[write].outcome == Outcome::Info || effect_ns > term.end_ns
@@ -367,6 +376,15 @@ pub fn explain(evidence: &Evidence<'_>, clobber: &Clobber) -> Witness {
     }
     let why = match cause {
         Cause::DoubleGrant => "the service had granted the lock to both at once".to_owned(),
+        Cause::DeadGrant => {
+            let dead = ours.into_iter().chain(theirs);
+            let dead = dead.filter(|term| evidence.granted_dead(term.acquire));
+            let clients: Vec<String> = dead.map(|term| story.client(term.client)).collect();
+            format!(
+                "the service had handed {} a lock whose lease was gone",
+                clients.join(" and ")
+            )
+        }
         Cause::StaleHolder => {
             let stale = ours.zip(theirs).map(|(ours, theirs)| {
                 let (stale, _) = evidence.stale_first(ours, theirs);

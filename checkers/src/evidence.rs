@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use crate::history::{Access, FaultPhase, Function, History, LeaseEvent, LeasePhase, Lost, Ns};
-use crate::term::{Term, terms, ttl_ns};
+use crate::term::{Term, TermEnd, terms, ttl_ns};
 
 /// A fault from its injection to its healing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -133,6 +133,34 @@ impl<'h> Evidence<'h> {
             fault.touches(from_ns, to_ns)
                 && host.is_some_and(|host| fault.hosts.iter().any(|reached| reached == host))
         })
+    }
+
+    /// From when on the service can have granted this acquire: its invoke, or the moment at which the
+    /// holder before it began to release the lock, since no service grants what somebody else holds.
+    #[must_use]
+    pub fn granted_after_ns(&self, acquire: usize) -> Ns {
+        let operation = &self.history.operations[acquire];
+        let before = |term: &&Term| {
+            term.lock == operation.lock
+                && term.client != operation.client
+                && term.ended == TermEnd::Released
+                && term.end_ns <= operation.return_ns
+        };
+        let released = self.terms.iter().filter(before).map(|term| term.end_ns);
+        released.max().unwrap_or(0).max(operation.invoke_ns)
+    }
+
+    /// True when the service handed out a lock that was already gone: the client found it gone, and
+    /// nothing held that client up since the service can have granted it.
+    #[must_use]
+    pub fn granted_dead(&self, acquire: usize) -> bool {
+        let operation = &self.history.operations[acquire];
+        if !operation.dead_on_arrival {
+            return false;
+        }
+        let from_ns = self.granted_after_ns(acquire);
+        let mut faults = self.faults_on_client(operation.client, from_ns, operation.return_ns);
+        faults.next().is_none()
     }
 
     /// True when the service must have held the lock for both terms at one instant: their certain

@@ -65,7 +65,9 @@ fn every_anomaly_is_caught_by_the_check_meant_for_it() {
             "lost-update-by-double-grant" => &["terms", "lost-writes", "mutex", "lease"],
             "stale-write-rejected" => &["terms", "mutex"],
             "double-grant" | "early-expiry" => &["terms", "mutex", "lease"],
-            "expired-grant" => &["terms"],
+            "expired-grant"
+            | "expired-grant-after-a-pause-in-the-queue"
+            | "expired-grant-found-after-a-pause" => &["terms"],
             "stale-write-accepted" | "stale-write-accepted-though-enforced" => {
                 &["terms", "fencing", "mutex"]
             }

@@ -237,12 +237,10 @@ fn overlap_witness(evidence: &Evidence<'_>, overlap: &Overlap) -> Witness {
 }
 
 fn expired_class(evidence: &Evidence<'_>, acquire: usize) -> Class {
-    let operation = &evidence.history.operations[acquire];
-    let mut faults =
-        evidence.faults_on_client(operation.client, operation.invoke_ns, operation.return_ns);
-    match faults.next() {
-        Some(_) => Class::InherentHazard,
-        None => Class::ServerFault,
+    if evidence.granted_dead(acquire) {
+        Class::ServerFault
+    } else {
+        Class::InherentHazard
     }
 }
 
