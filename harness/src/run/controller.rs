@@ -163,7 +163,7 @@ impl SetUp<'_> {
             }),
         );
         let client_nodes = (0..hosts.len()).map(|index| cluster.info.node_of(index).name.clone());
-        let world = Arc::new(world.with_network(place.network.links(), client_nodes.collect()));
+        let world = Arc::new(world.with_network(Ok(place.network.links()), client_nodes.collect()));
         let every_node = arm.faults.iter().any(|fault| reaches_nodes(&fault.target));
         let watching = observers::start(
             &cluster,

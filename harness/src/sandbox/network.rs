@@ -12,6 +12,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use nemesis::mechanism::links::Links;
+use nemesis::mechanism::nft::NftBridge;
 use nemesis::mechanism::switch::{PortSpec, Switch, SwitchError};
 use nix::errno::Errno;
 use rtnetlink::packet_route::link::{BridgeStpState, InfoBridge, InfoData, InfoVeth};
@@ -88,14 +89,12 @@ impl Network {
         self.switch.as_ref()
     }
 
-    /// What faults on links act on, or why this network has nothing for them.
-    ///
-    /// # Errors
-    /// Why there is nothing.
-    pub fn links(&self) -> Result<Arc<dyn Links>, String> {
+    /// What faults on links act on.
+    #[must_use]
+    pub fn links(&self) -> Arc<dyn Links> {
         match &self.switch {
-            Some(switch) => Ok(Arc::clone(switch) as Arc<dyn Links>),
-            None => Err("expected cluster.network = \"switch\", found \"bridge\"".to_owned()),
+            Some(switch) => Arc::clone(switch) as Arc<dyn Links>,
+            None => Arc::new(NftBridge::new(now_ns)),
         }
     }
 

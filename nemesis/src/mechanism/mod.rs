@@ -9,6 +9,7 @@ pub mod cgroup;
 pub mod freezer;
 pub mod fsync_gate;
 pub mod links;
+pub mod nft;
 pub mod probe;
 pub mod proof;
 pub mod sigstop;

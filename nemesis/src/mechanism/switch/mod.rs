@@ -92,6 +92,12 @@ pub enum SwitchError {
         /// Those that exist.
         known: String,
     },
+    /// The network is a bridge, and it or its tool cannot do that.
+    #[error("the bridge between the hosts: {what}")]
+    Bridge {
+        /// What was expected and found.
+        what: String,
+    },
     /// The rule makes no sense.
     #[error(transparent)]
     Rule(#[from] RuleError),

@@ -308,6 +308,8 @@ impl Forwarder {
             let len = match sys::read(port.frames.as_fd(), buffer) {
                 Ok(Some(len)) if len > 0 => len,
                 Ok(_) => return,
+                // The link was taken down; it may come up again.
+                Err(error) if error.raw_os_error() == Some(libc::ENETDOWN) => return,
                 Err(_) => {
                     // Its host is gone. The descriptor would be ready for ever.
                     let _ = self.epoll.delete(&port.frames);
