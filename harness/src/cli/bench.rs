@@ -5,12 +5,14 @@ use clap::{Args, Subcommand};
 
 use crate::exit::Exit;
 
+pub mod faults;
 pub mod run_loop;
 
 /// Measure the harness itself
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
-  fencepost bench loop --seconds 5")]
+  fencepost bench loop --seconds 5
+  fencepost bench faults")]
 pub struct BenchArgs {
     #[command(subcommand)]
     bench: Bench,
@@ -19,6 +21,7 @@ pub struct BenchArgs {
 #[derive(Debug, Subcommand)]
 enum Bench {
     Loop(run_loop::LoopArgs),
+    Faults(faults::FaultsArgs),
 }
 
 /// Does it.
@@ -28,5 +31,6 @@ enum Bench {
 pub fn run(args: &BenchArgs) -> Result<Exit> {
     match &args.bench {
         Bench::Loop(args) => run_loop::run(args),
+        Bench::Faults(args) => faults::run(args),
     }
 }

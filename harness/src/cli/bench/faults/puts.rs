@@ -1,0 +1,54 @@
+//! How long a put to a real etcd takes, over the network that is measured.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Context, Result, anyhow, bail};
+use workloads::reply::Reply;
+use workloads::resource::{self, ResourceConfig, Write};
+
+use super::sample::Sample;
+use crate::backend;
+use crate::run::cluster::Cluster;
+use crate::run::place::Place;
+use crate::scenario::ArmPlan;
+
+/// Puts that are timed, one after the other.
+const PUTS: u64 = 1_000;
+
+/// Starts three nodes and times writes from the controller.
+pub(super) fn measure(arm: &ArmPlan, etcd: &Path, place: &Place) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()?;
+    let spec = backend::find(&arm.cluster.backend).context("this build has no etcd")?;
+    let cluster = Cluster::start(spec, &arm.cluster, etcd, place, runtime.handle())?;
+    let config = ResourceConfig {
+        endpoint: Some(cluster.info.endpoint(spec.backend, &cluster.info.nodes[0])),
+        memory: PathBuf::new(),
+        request_timeout_ms: 5_000,
+    };
+    let kind = resource::find("etcd").context("this build has no resource etcd")?;
+    let sample = runtime.block_on(async {
+        let resource = (kind.connect)(config).await.map_err(|why| anyhow!(why))?;
+        let mut sample = Sample::default();
+        for op in 0..PUTS {
+            let write = Write {
+                key: "bench",
+                op,
+                elements: &[op],
+                token: None,
+                guard: None,
+            };
+            let started = Instant::now();
+            if let Reply::Fail(why) | Reply::Info(why) = resource.write(write).await {
+                bail!("a put failed: {why}");
+            }
+            sample.add(u64::try_from(started.elapsed().as_nanos())?);
+        }
+        Ok(sample)
+    })?;
+    sample.row("etcd put, three nodes, one client");
+    Ok(())
+}
