@@ -18,7 +18,7 @@ use checkers::search::spec::RegisterSpec;
 use checkers::search::wgl::Limits;
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 
-#[path = "made.rs"]
+#[path = "made/mod.rs"]
 mod made;
 
 const SIZES: [u64; 3] = [10_000, 100_000, 1_000_000];

@@ -15,7 +15,7 @@ use checkers::judge::{Question, judge};
 use checkers::model::name::ModelName;
 use checkers::search::wgl::Limits;
 
-#[path = "../benches/made.rs"]
+#[path = "../benches/made/mod.rs"]
 mod made;
 
 fn main() {

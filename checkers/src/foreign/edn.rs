@@ -91,16 +91,15 @@ fn take(
     let Some(action) = collector.action(name)? else {
         return Ok(());
     };
-    if let Some(&Edn::Int(index)) = get(form, "index") {
-        if let Some(before) = last_index.replace(index)
-            && index < before
-        {
-            return Err(ForeignProblem::OutOfOrder {
-                what: "index",
-                found: index,
-                before,
-            });
-        }
+    if let Some(&Edn::Int(index)) = get(form, "index")
+        && let Some(before) = last_index.replace(index)
+        && index < before
+    {
+        return Err(ForeignProblem::OutOfOrder {
+            what: "index",
+            found: index,
+            before,
+        });
     }
     let time_ns = match get(form, "time") {
         Some(&Edn::Int(time_ns)) => Some(time_ns),

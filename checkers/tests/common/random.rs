@@ -23,13 +23,13 @@ impl Choices for Seeded {
     }
 }
 
-/// A fuzzer's bytes; zeros when they are used up.
-pub(crate) struct Bytes<'b>(pub(crate) &'b [u8]);
+/// A fuzzer's bytes; when they are used up, the same numbers each time (not zeros: somebody must move on).
+pub(crate) struct Bytes<'b>(pub(crate) &'b [u8], pub(crate) Seeded);
 
 impl Choices for Bytes<'_> {
     fn below(&mut self, bound: u64) -> u64 {
         let Some((&first, rest)) = self.0.split_first() else {
-            return 0;
+            return self.1.below(bound);
         };
         self.0 = rest;
         u64::from(first) % bound

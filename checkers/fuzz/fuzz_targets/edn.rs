@@ -1,0 +1,10 @@
+//! The reader of this format, and the models on what it read.
+#![no_main]
+
+mod foreign;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    // With the beginning of a good file, so that most of the effort goes into the format.
+    foreign::read_and_judge(br#"{:process 0, :type :invoke, :f"#, data);
+    foreign::read_and_judge(b"", data);
+});
