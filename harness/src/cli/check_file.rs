@@ -140,7 +140,7 @@ fn show(report: &Report) -> String {
         .class
         .map_or_else(String::new, |class| format!(" ({class})"));
     let mut text = format!("{}: {}{class}\n", report.check, report.verdict);
-    for why in &report.unknown_because {
+    if let Some(why) = &report.unknown_because {
         let _ = writeln!(text, "  because {why}");
     }
     for (name, value) in &report.metrics {
