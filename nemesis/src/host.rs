@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::Target;
 use crate::mechanism::fsync_gate::FsyncGate;
 use crate::mechanism::links::Links;
+use crate::mechanism::undo_fs::UndoFs;
 
 /// One host of the sandbox (a node or a client) and its application: the processes that faults act on.
 ///
@@ -42,6 +43,30 @@ pub trait HostControl: Send + Sync {
     /// [`io::ErrorKind::Unsupported`] says that this host's application is never started again, which
     /// a crash then reports without calling it a failure. Any other error is one.
     fn restart(&self) -> io::Result<()>;
+
+    /// Takes the host's power: from one moment on nothing of it gets out, every process is killed, and
+    /// its connections are gone without a word to their peers. Returns how many there were.
+    ///
+    /// # Errors
+    /// What the kernel or the host's init answered. Some of it may be done.
+    fn power_off(&self) -> io::Result<usize> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Gives it its power back: its link is up again. The application is started by
+    /// [`restart`](Self::restart).
+    ///
+    /// # Errors
+    /// What the kernel or the host's init answered.
+    fn power_on(&self) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// The file system that the application keeps its data on, if it is one that can forget
+    /// ([`Need::UndoFs`](crate::Need::UndoFs)).
+    fn undo_fs(&self) -> Option<&UndoFs> {
+        None
+    }
 
     /// True while the application is down because a fault killed it, and will start it again.
     fn is_down_by_fault(&self) -> bool {

@@ -11,7 +11,7 @@ pub enum Need {
     /// Its processes ask us about every sync ([`mechanism::fsync_gate`](crate::mechanism::fsync_gate)).
     FsyncGate,
     /// Its data lies on a disk that can forget what was not synced
-    /// ([`mechanism::undo_fs`]).
+    /// ([`mechanism::undo_fs`](crate::mechanism::undo_fs)).
     UndoFs,
 }
 

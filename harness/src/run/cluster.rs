@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use nemesis::mechanism::fsync_gate::FsyncGate;
+use nemesis::mechanism::undo_fs::UndoFs;
 use nemesis::{HostControl, Need};
 use tokio::runtime::Handle;
 use workloads::truth::now_ns;
@@ -84,6 +85,16 @@ impl Cluster {
     fn add_host(&mut self, node: &NodeInfo, place: &Place) -> Result<()> {
         fs::create_dir_all(&node.data)
             .with_context(|| format!("cannot create the data folder of {}", node.name))?;
+        // Before the host is there: it gets a copy of the mounts that there are.
+        let disk = place
+            .needs
+            .contains(&Need::UndoFs)
+            .then(|| {
+                let backing = node.data.with_extension("disk");
+                UndoFs::mount(&backing, &node.data)
+            })
+            .transpose()
+            .map_err(|why| anyhow!("{} cannot have a disk that forgets: {why}", node.name))?;
         let host = place.host(&node.name, node.address)?;
         let command = self.spec.backend.command(&self.info, node);
         let log = self.log_of(&node.name);
@@ -95,7 +106,9 @@ impl Cluster {
             .then(|| Arc::new(FsyncGate::new(&node.name, now_ns)));
         let behind = gate.clone();
         let restart = move |host: &Host| spawn(host, &command, &data, &log, behind.as_deref());
-        let host = ManagedHost::new(host, Box::new(restart)).with_gate(gate);
+        let host = ManagedHost::new(host, Box::new(restart))
+            .with_gate(gate)
+            .with_disk(disk);
         self.hosts.push(Arc::new(host));
         Ok(())
     }

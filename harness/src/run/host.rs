@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use nemesis::HostControl;
 use nemesis::mechanism::fsync_gate::FsyncGate;
+use nemesis::mechanism::undo_fs::UndoFs;
 use nix::sys::signal::Signal;
 
 use super::world::FaultableHost;
@@ -23,6 +24,7 @@ pub struct ManagedHost {
     excused: AtomicBool,
     restart: Restart,
     gate: Option<Arc<FsyncGate>>,
+    disk: Option<UndoFs>,
 }
 
 impl ManagedHost {
@@ -35,6 +37,7 @@ impl ManagedHost {
             excused: AtomicBool::new(false),
             restart,
             gate: None,
+            disk: None,
         }
     }
 
@@ -42,6 +45,12 @@ impl ManagedHost {
     #[must_use]
     pub fn with_gate(self, gate: Option<Arc<FsyncGate>>) -> Self {
         Self { gate, ..self }
+    }
+
+    /// The same host, with the file system that its process keeps its data on.
+    #[must_use]
+    pub fn with_disk(self, disk: Option<UndoFs>) -> Self {
+        Self { disk, ..self }
     }
 
     /// The host.
@@ -92,6 +101,19 @@ impl HostControl for ManagedHost {
         (self.restart)(&self.host)?;
         self.killed.store(false, Ordering::SeqCst);
         Ok(())
+    }
+
+    fn power_off(&self) -> io::Result<usize> {
+        self.killed.store(true, Ordering::SeqCst);
+        self.host.power_off().map_err(io::Error::other)
+    }
+
+    fn power_on(&self) -> io::Result<()> {
+        self.host.power_on().map_err(io::Error::other)
+    }
+
+    fn undo_fs(&self) -> Option<&UndoFs> {
+        self.disk.as_ref()
     }
 
     fn is_down_by_fault(&self) -> bool {

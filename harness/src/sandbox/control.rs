@@ -57,6 +57,10 @@ pub(super) enum Request {
     },
     /// Kill every process of the host except its init, and answer when all are reaped.
     KillAll,
+    /// Take the link down, kill every process, and destroy all connections, in this order.
+    PowerOff,
+    /// Bring the link up again.
+    PowerOn,
 }
 
 /// What an init answers.
@@ -65,6 +69,11 @@ pub(super) enum Request {
 pub(super) enum Reply {
     /// It is done.
     Done,
+    /// The power is off.
+    Off {
+        /// Connections that were destroyed.
+        connections: usize,
+    },
     /// The process has executed its program. The packet's credentials carry its PID for the receiver.
     Started {
         /// Its PID as seen in the host.

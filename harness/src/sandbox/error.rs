@@ -90,6 +90,8 @@ pub enum Step {
     Cgroup,
     /// Installing a seccomp filter that asks us.
     Gate,
+    /// Destroying connections.
+    Sockets,
     /// Anything else.
     Other,
 }
@@ -181,6 +183,10 @@ fn advice(step: Step, errno: Errno) -> Option<&'static str> {
         (Step::Exec, Errno::E2BIG) => "Arguments and environment are too large together",
         (Step::Cgroup, Errno::EACCES | Errno::EPERM) => {
             "The cgroup is not delegated to this user: `systemd-run --user --scope -p Delegate=yes fencepost …`"
+        }
+        (Step::Sockets, Errno::EOPNOTSUPP | Errno::ENOENT | Errno::EINVAL) => {
+            "The kernel cannot destroy connections, which a loss of power needs: CONFIG_INET_DIAG and \
+             CONFIG_INET_DIAG_DESTROY (`sudo modprobe tcp_diag`)"
         }
         (Step::Gate, Errno::EBUSY) => {
             "Another program already answers system calls of ours (a container's own seccomp agent): disk \

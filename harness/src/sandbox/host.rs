@@ -203,6 +203,25 @@ impl Host {
             .map(drop)
     }
 
+    /// Takes the host's power: its link goes down, every process is killed, and its connections are gone
+    /// without a word. Returns how many connections there were.
+    pub fn power_off(&self) -> Result<usize, SandboxError> {
+        let doing = "take its power";
+        match self.ask(Request::PowerOff, &[], doing)?.message.body {
+            Reply::Off { connections } => Ok(connections),
+            other => Err(SandboxError::Protocol {
+                doing: doing.into(),
+                problem: format!("answer {other:?}"),
+            }),
+        }
+    }
+
+    /// Gives the host its power back: its link comes up. Processes are to be started by whoever asks.
+    pub fn power_on(&self) -> Result<(), SandboxError> {
+        self.ask(Request::PowerOn, &[], "give its power back")
+            .map(drop)
+    }
+
     /// The host's living processes except its init, as PIDs of the controller. A process that starts or
     /// ends meanwhile may or may not be among them.
     #[must_use]

@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::{OsStr, OsString};
+use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -26,7 +27,7 @@ use super::error::{Failure, Step};
 use super::init::FIRST_FD;
 use super::signals::{End, kill_and_reap_all, next_signal, reap, signal_all, signal_fd};
 use super::spawn::{Spawn, c_environment, c_string};
-use super::{HOST_INIT, mounts, network, syscalls};
+use super::{HOST_INIT, mounts, network, sockets, syscalls};
 
 /// Descriptors that every process gets; one more is the socket for its fsync gate.
 const STDIO: usize = 3;
@@ -47,6 +48,7 @@ pub(super) fn main() -> ExitCode {
         backlog: VecDeque::new(),
         processes: HashMap::new(),
         cgroup_procs: None,
+        neighbours: Vec::new(),
     };
     match signal_fd(&[Signal::SIGCHLD]).and_then(|signals| init.serve(&signals)) {
         Ok(()) => ExitCode::SUCCESS,
@@ -66,6 +68,8 @@ struct HostInit {
     processes: HashMap<Pid, u64>,
     /// Lets a process enter the host's cgroup.
     cgroup_procs: Option<OwnedFd>,
+    /// The hosts whose hardware addresses it knows from the start.
+    neighbours: Vec<Ipv4Addr>,
 }
 
 /// A reply, and the PID to attach to it.
@@ -137,10 +141,12 @@ impl HostInit {
                 address,
                 neighbours,
             } => {
+                let others = neighbours.into_iter().filter(|other| *other != address);
+                self.neighbours = others.collect();
                 mounts::fresh_proc()?;
                 sethostname(&hostname)
                     .map_err(|e| Failure::new(Step::Other, "set the host's name", e))?;
-                network::configure_host(address, &neighbours)?;
+                network::configure_host(address, &self.neighbours)?;
                 self.cgroup_procs = packet.fds.into_iter().next();
                 Ok((Reply::Done, None))
             }
@@ -166,15 +172,31 @@ impl HostInit {
                 Ok((Reply::Done, None))
             }
             Request::KillAll => {
-                let mut ends = Vec::new();
-                let killed = kill_and_reap_all(|pid, end| ends.push((pid, end)));
-                for (pid, end) in ends {
-                    self.note_end(pid, end);
-                }
-                killed.map_err(|e| Failure::new(Step::Other, "kill all processes", e))?;
+                self.kill_all()?;
+                Ok((Reply::Done, None))
+            }
+            Request::PowerOff => {
+                // In this order nobody hears a goodbye.
+                network::take_down()?;
+                self.kill_all()?;
+                let connections = sockets::destroy_all()?;
+                Ok((Reply::Off { connections }, None))
+            }
+            Request::PowerOn => {
+                network::bring_back(&self.neighbours)?;
                 Ok((Reply::Done, None))
             }
         }
+    }
+
+    /// Kills and reaps everything but this process.
+    fn kill_all(&mut self) -> Result<(), Failure> {
+        let mut ends = Vec::new();
+        let killed = kill_and_reap_all(|pid, end| ends.push((pid, end)));
+        for (pid, end) in ends {
+            self.note_end(pid, end);
+        }
+        killed.map_err(|e| Failure::new(Step::Other, "kill all processes", e))
     }
 
     fn spawn(

@@ -34,6 +34,7 @@ mod process;
 mod scratch;
 mod selftest;
 mod signals;
+mod sockets;
 mod spawn;
 mod syscalls;
 mod wire;

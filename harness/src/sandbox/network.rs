@@ -245,15 +245,42 @@ pub(super) fn configure_host(address: Ipv4Addr, neighbours: &[Ipv4Addr]) -> Resu
         let interface = index(HOST_INTERFACE)?;
         add_address(&handle, interface, address).await?;
         bring_up(&handle, HOST_INTERFACE).await?;
-        for &neighbour in neighbours
-            .iter()
-            .chain([&CONTROLLER_ADDRESS])
-            .filter(|&&n| n != address)
-        {
-            add_neighbour(&handle, interface, neighbour).await?;
-        }
-        Ok(())
+        add_neighbours(&handle, interface, neighbours).await
     })
+}
+
+/// Takes the host's link down, as a loss of power does: nothing gets out from here on. The kernel keeps the
+/// address and forgets the neighbours.
+pub(super) fn take_down() -> Result<(), Failure> {
+    netlink::run(async |handle: Handle| {
+        let down = LinkUnspec::new_with_name(HOST_INTERFACE).down().build();
+        handle
+            .link()
+            .set(down)
+            .execute()
+            .await
+            .map_err(|e| netlink::failure(format!("take {HOST_INTERFACE} down"), &e))
+    })
+}
+
+/// Brings the host's link up again, with its neighbours.
+pub(super) fn bring_back(neighbours: &[Ipv4Addr]) -> Result<(), Failure> {
+    netlink::run(async |handle: Handle| {
+        bring_up(&handle, HOST_INTERFACE).await?;
+        add_neighbours(&handle, index(HOST_INTERFACE)?, neighbours).await
+    })
+}
+
+/// Adds the hardware addresses of those hosts and of the controller.
+async fn add_neighbours(
+    handle: &Handle,
+    interface: u32,
+    neighbours: &[Ipv4Addr],
+) -> Result<(), Failure> {
+    for &neighbour in neighbours.iter().chain([&CONTROLLER_ADDRESS]) {
+        add_neighbour(handle, interface, neighbour).await?;
+    }
+    Ok(())
 }
 
 async fn bring_up(handle: &Handle, name: &str) -> Result<(), Failure> {

@@ -17,6 +17,7 @@ use crate::mechanism::cgroup::OwnCgroup;
 use crate::mechanism::fsync_gate::{Answer, FsyncGate, launch};
 use crate::mechanism::proof::ProcessId;
 use crate::mechanism::stopper::Stopper;
+use crate::mechanism::undo_fs::{Keep, UndoFs};
 use crate::mechanism::{Availability, freezer, sigstop};
 
 /// How long a mechanism may take.
@@ -106,6 +107,53 @@ pub fn fsync_gate() -> Availability {
         tried(),
         "",
     )
+}
+
+/// Mounts the file system that forgets, and lets it forget a file. Without root that works in a sandbox only,
+/// where we may mount.
+#[must_use]
+pub fn undo_fs() -> Availability {
+    let tried = || {
+        let folder = std::env::temp_dir().join(format!("fencepost-probe-{}", std::process::id()));
+        let (backing, point) = (folder.join("backing"), folder.join("mnt"));
+        let folders = || -> std::io::Result<()> {
+            std::fs::create_dir_all(&backing)?;
+            std::fs::create_dir_all(&point)
+        };
+        folders().map_err(|error| format!("mkdir {}: {error}", folder.display()))?;
+        let tried = forget_a_file(&backing, &point);
+        // Ours alone, and empty but for what was just made.
+        let _ = std::fs::remove_dir_all(&folder);
+        tried
+    };
+    report(
+        "file system that forgets (FUSE)",
+        "lost a file that was not synced and kept one that was",
+        tried(),
+        "",
+    )
+}
+
+/// Lets a child write two files in the mount and sync one of them.
+fn forget_a_file(backing: &Path, point: &Path) -> Result<(), String> {
+    let disk = UndoFs::mount(backing, point)?;
+    let wrote = Command::new("sh")
+        .args(["-c", "echo 1 >kept && sync kept && echo 2 >lost"])
+        .current_dir(point)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    let wrote = wrote.map_err(|error| format!("sh could not be started: {error}"))?;
+    let loss = disk
+        .lose(Keep::Nothing)
+        .map_err(|error| error.to_string())?;
+    let there = |name| backing.join("live").join(name).exists();
+    if wrote.success() && there("kept") && !there("lost") {
+        return Ok(());
+    }
+    Err(format!(
+        "expected to keep one file of two, found that the writer {wrote} and {loss}"
+    ))
 }
 
 fn report(

@@ -29,7 +29,7 @@ pub(super) struct Unsynced {
 /// What a file lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reverted {
-    /// Sectors whose content was put back or cut off.
+    /// Sectors of changed pages that were put back or cut off.
     pub(super) sectors: u64,
     /// Changed sectors that reached the disk although nobody asked for it.
     pub(super) kept: u64,
@@ -71,12 +71,14 @@ impl Unsynced {
         let size = file.metadata()?.len();
         let mut reverted = Reverted::default();
         for (page, image) in &self.pages {
+            let there = size.saturating_sub(page * PAGE).min(PAGE);
+            let was = image.as_ref().map_or(0, |image| image.len() as u64);
+            reverted.sectors += there.max(was).div_ceil(SECTOR as u64);
             if let Some(image) = image {
                 file.write_all_at(image, page * PAGE)?;
-                reverted.sectors += sectors(image.len() as u64);
             }
         }
-        reverted.sectors += sectors(size.saturating_sub(self.size));
+        // What was merely allocated beyond the old end held nothing.
         file.set_len(self.size)?;
         Ok(reverted)
     }
@@ -117,10 +119,6 @@ impl Unsynced {
 fn sector(page: &[u8], from: usize) -> &[u8] {
     let from = from.min(page.len());
     &page[from..(from + SECTOR).min(page.len())]
-}
-
-fn sectors(bytes: u64) -> u64 {
-    bytes.div_ceil(SECTOR as u64)
 }
 
 /// A page, shorter at the end of the file.

@@ -1,0 +1,60 @@
+//! A program for the tests of `nemesis::clock` to skew: each subcommand lives through time in one way and
+//! prints what it saw. Not a part of fencepost.
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.first().map(String::as_str) {
+        Some("canary") => nemesis::clock::canary::main(),
+        Some("spin") => spin(),
+        Some("tick") => tick(),
+        other => {
+            eprintln!("expected canary, spin or tick, found {other:?}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Eight threads read the monotonic clock as fast as they can until standard input ends, each against the
+/// latest that any of them has seen, and tell how often it went backwards.
+fn spin() -> ExitCode {
+    let over = AtomicBool::new(false);
+    let (latest, backwards, readings) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+    let origin = Instant::now();
+    println!("spinning");
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    // Whatever another thread has published was read before this reading.
+                    let before = latest.load(Ordering::SeqCst);
+                    let now = origin.elapsed().as_nanos() as u64;
+                    if now < before {
+                        backwards.fetch_add(1, Ordering::Relaxed);
+                    }
+                    latest.fetch_max(now, Ordering::SeqCst);
+                    readings.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let _ = std::io::stdin().read_line(&mut String::new());
+        over.store(true, Ordering::Relaxed);
+    });
+    println!("{} {}", readings.into_inner(), backwards.into_inner());
+    ExitCode::SUCCESS
+}
+
+/// Says `tick` after each second of its own, by a sleep.
+fn tick() -> ExitCode {
+    loop {
+        if writeln!(std::io::stdout(), "tick").is_err() {
+            return ExitCode::SUCCESS;
+        }
+        thread::sleep(Duration::from_secs(1));
+    }
+}

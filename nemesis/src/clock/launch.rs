@@ -1,0 +1,152 @@
+//! Launching a process that lives by a host's clock: the handshake between it and its supervisor.
+//!
+//! The new process says who it is over a socket and waits; the supervisor's thread seizes it and lets it go
+//! on; it installs its filter and executes its program, whose exec is the supervisor's first event.
+#![allow(unsafe_code)]
+
+use std::io::{self, IoSliceMut, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, UnixCredentials, recvmsg};
+use nix::sys::socket::{setsockopt, sockopt};
+
+use super::error::ClockError;
+use super::filter::{GO, Tether};
+use super::{HostClock, supervisor, trace};
+
+/// How long a launch may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A launch under way.
+#[derive(Debug)]
+pub struct Launch {
+    outcome: Receiver<Result<(), ClockError>>,
+}
+
+impl Launch {
+    /// Waits until the process has executed its program and has its clock. When it could not have one it
+    /// has been killed.
+    ///
+    /// # Errors
+    /// Why it has none.
+    pub fn confirm(self) -> Result<(), ClockError> {
+        let answer = match self.outcome.recv_timeout(PATIENCE) {
+            Ok(outcome) => return outcome,
+            Err(RecvTimeoutError::Timeout) => format!("nothing within {PATIENCE:?}"),
+            Err(RecvTimeoutError::Disconnected) => "it ended".to_owned(),
+        };
+        Err(ClockError::NotStarted { answer })
+    }
+}
+
+impl HostClock {
+    /// Starts a supervisor for a process that is about to be made, and returns the socket over which that
+    /// must call [`Tether::install`] before it executes its program.
+    ///
+    /// # Errors
+    /// This machine cannot do it, or something of ours could not be had.
+    pub fn prepare(&self) -> Result<(Launch, OwnedFd), ClockError> {
+        supported()?;
+        self.check()?;
+        let pair = UnixStream::pair();
+        let (ours, theirs) = pair.map_err(|error| ClockError::system("make a socket", &error))?;
+        setsockopt(&ours, sockopt::PassCred, &true)
+            .map_err(|errno| ClockError::system("prepare a socket", &errno.into()))?;
+        ours.set_read_timeout(Some(PATIENCE))
+            .map_err(|error| ClockError::system("prepare a socket", &error))?;
+        let (sender, outcome) = channel();
+        supervisor::start(&self.shared, move || seize(&ours), sender)
+            .map_err(|error| ClockError::system("start a supervisor's thread", &error))?;
+        Ok((Launch { outcome }, theirs.into()))
+    }
+
+    /// Starts an ordinary command that lives by this clock, in a process group of its own. For probes,
+    /// canaries and tests: hosts start their processes themselves.
+    ///
+    /// # Errors
+    /// Why it could not be started, or has no clock.
+    pub fn spawn(&self, command: &mut Command) -> Result<Child, ClockError> {
+        let (launch, socket) = self.prepare()?;
+        let tether = Tether::new();
+        let theirs = socket.as_raw_fd();
+        // SAFETY: the closure runs between fork and exec, makes async-signal-safe calls only, and the
+        // filter and the socket live in the parent's memory, of which the child has a copy.
+        unsafe {
+            command.pre_exec(move || tether.install(theirs).map_err(io::Error::from_raw_os_error));
+        }
+        let spawned = command.process_group(0).spawn();
+        drop(socket);
+        match (spawned, launch.confirm()) {
+            (Ok(child), Ok(())) => Ok(child),
+            (Ok(mut child), Err(error)) => {
+                // It was killed already; this is to reap it.
+                let _ = child.kill();
+                let _ = child.wait();
+                Err(error)
+            }
+            (Err(_), Err(error @ ClockError::Seize { .. })) => Err(error),
+            (Err(error), _) => Err(ClockError::NotStarted {
+                answer: error.to_string(),
+            }),
+        }
+    }
+}
+
+/// On the supervisor's thread: learns which process it is, seizes it, and lets it go on.
+fn seize(socket: &UnixStream) -> Result<i32, ClockError> {
+    let not_started = |answer: String| ClockError::NotStarted { answer };
+    let pid = loop {
+        match receive_pid(socket) {
+            Ok(pid) => break pid,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(not_started(error.to_string())),
+        }
+    };
+    trace::seize(pid).map_err(|error| ClockError::Seize {
+        pid,
+        answer: error.to_string(),
+    })?;
+    let mut socket = socket;
+    socket
+        .write_all(&[GO])
+        .map_err(|error| not_started(error.to_string()))?;
+    Ok(pid)
+}
+
+/// The process that wrote to the socket, as this PID namespace sees it.
+fn receive_pid(socket: &UnixStream) -> io::Result<i32> {
+    let mut byte = [0; 1];
+    let mut parts = [IoSliceMut::new(&mut byte)];
+    let mut space = nix::cmsg_space!(UnixCredentials);
+    let flags = MsgFlags::MSG_CMSG_CLOEXEC;
+    let received = recvmsg::<()>(socket.as_raw_fd(), &mut parts, Some(&mut space), flags)?;
+    if received.bytes == 0 {
+        return Err(io::Error::other("it ended"));
+    }
+    for attached in received.cmsgs()? {
+        if let ControlMessageOwned::ScmCredentials(credentials) = attached
+            && credentials.pid() > 0
+        {
+            return Ok(credentials.pid());
+        }
+    }
+    Err(io::Error::other("it did not say who it is"))
+}
+
+/// Whether this kernel has what is needed beyond ptrace and seccomp.
+fn supported() -> Result<(), ClockError> {
+    // SAFETY: a descriptor that is none, and no memory.
+    let answer = unsafe { libc::syscall(libc::SYS_epoll_pwait2, -1, 0, 1, 0, 0, 0) };
+    let errno = io::Error::last_os_error().raw_os_error();
+    if answer == -1 && errno == Some(libc::ENOSYS) {
+        return Err(ClockError::Unsupported(
+            "expected epoll_pwait2(2), found a kernel without it; Linux 5.11 is needed".to_owned(),
+        ));
+    }
+    Ok(())
+}

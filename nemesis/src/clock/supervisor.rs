@@ -1,0 +1,415 @@
+//! The thread that traces a process and all that it starts: one loop over what its threads do.
+//!
+//! It patches every program that is executed, hands timed waits to `waits`, and after a change of the
+//! clock interrupts the threads that wait, so that their waits are made again. It must never leave a
+//! thread stopped, and ends only when no process is left; if it dies, the kernel kills them all.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Sender;
+use std::thread;
+
+use super::arch::{self, Registers, Why};
+use super::error::ClockError;
+use super::inject::{self, Patched};
+use super::page::{CLOCKS, Page};
+use super::segment::Line;
+use super::shared::{Shared, Supervised};
+use super::trace::{self, Event, Resume};
+use super::vdso::Vdso;
+use super::{bell, timers};
+
+/// Tells whoever launched the process how that went.
+pub(super) type Outcome = Sender<Result<(), ClockError>>;
+
+/// A process under supervision.
+pub(super) struct Process {
+    pub(super) memory: fs::File,
+    /// Shared with its forks, which share the mapping.
+    pub(super) page: Arc<Page>,
+    pub(super) vdso: Vdso,
+    /// It has set a timerfd.
+    pub(super) timers: bool,
+}
+
+/// A thread under supervision.
+#[derive(Default)]
+pub(super) struct Thread {
+    /// Its process.
+    pub(super) process: i32,
+    /// Own monotonic time at which its last timed wait began, and the registers with which.
+    pub(super) wait: Option<(u64, Registers)>,
+    /// It is about to make that wait again: what is left counts, not the whole timeout.
+    pub(super) again: bool,
+    /// What must be put right when it returns from its call.
+    pub(super) on_return: Option<OnReturn>,
+    /// Where its replaced timeouts go.
+    pub(super) slot: Option<usize>,
+}
+
+/// What must be put right when a thread returns from a call.
+#[derive(Clone, Copy)]
+pub(super) struct OnReturn {
+    /// Its registers before its arguments were replaced.
+    pub(super) registers: Registers,
+    /// The wait that it is.
+    pub(super) wait: arch::Wait,
+}
+
+/// Starts a supervisor. `seize` runs on its thread and returns the process that it has seized; the
+/// outcome is known once that has executed its first program.
+pub(super) fn start(
+    shared: &Arc<Shared>,
+    seize: impl FnOnce() -> Result<i32, ClockError> + Send + 'static,
+    outcome: Outcome,
+) -> io::Result<()> {
+    let supervised = Arc::new(Supervised::default());
+    // Until it has a process there is nobody to tell of a change.
+    supervised.knows.store(u64::MAX, Ordering::SeqCst);
+    shared.lock().supervisors.push(Arc::downgrade(&supervised));
+    let shared = Arc::clone(shared);
+    let run = move || {
+        bell::listen();
+        supervised
+            .thread
+            .store(bell::this_thread(), Ordering::SeqCst);
+        match seize() {
+            Err(error) => drop(outcome.send(Err(error))),
+            Ok(pid) => {
+                let mut supervisor = Supervisor::new(&shared, &supervised, pid, outcome);
+                // The thread must end in either case: its end kills whatever it has not let go.
+                let ended = catch_unwind(AssertUnwindSafe(|| supervisor.run()));
+                match ended {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => shared.break_down(format!("its supervisor failed: {error}")),
+                    Err(_) => shared.break_down("its supervisor panicked".to_owned()),
+                }
+            }
+        }
+        supervised.over.store(true, Ordering::SeqCst);
+    };
+    thread::Builder::new()
+        .name("clock".to_owned())
+        .spawn(run)
+        .map(drop)
+}
+
+/// The loop's state.
+pub(super) struct Supervisor<'a> {
+    pub(super) shared: &'a Shared,
+    supervised: &'a Supervised,
+    pub(super) processes: HashMap<i32, Process>,
+    pub(super) threads: HashMap<i32, Thread>,
+    /// New threads that stopped before it was known whose they are.
+    strays: HashSet<i32>,
+    /// Threads that were interrupted because of a change and have not stopped yet.
+    interrupted: HashSet<i32>,
+    /// The change that they were interrupted for.
+    generation: u64,
+    /// The lines as of that change.
+    pub(super) lines: [Line; CLOCKS],
+    /// Tells how the launch went; gone once told.
+    outcome: Option<Outcome>,
+}
+
+impl<'a> Supervisor<'a> {
+    fn new(shared: &'a Shared, supervised: &'a Supervised, pid: i32, outcome: Outcome) -> Self {
+        let thread = Thread {
+            process: pid,
+            ..Thread::default()
+        };
+        // In this order: a change in between is then merely followed once more.
+        let generation = shared.generation.load(Ordering::SeqCst);
+        supervised.knows.store(generation, Ordering::SeqCst);
+        Self {
+            shared,
+            supervised,
+            processes: HashMap::new(),
+            threads: [(pid, thread)].into(),
+            strays: HashSet::new(),
+            interrupted: HashSet::new(),
+            generation,
+            lines: shared.lock().lines,
+            outcome: Some(outcome),
+        }
+    }
+
+    fn run(&mut self) -> io::Result<()> {
+        loop {
+            let event = trace::wait(None);
+            self.follow_changes();
+            match event {
+                Ok((tid, event)) => match self.handle(tid, event) {
+                    // Killed between its stop and our request: its end will be reported.
+                    Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+                    handled => handled?,
+                },
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.raw_os_error() == Some(libc::ECHILD) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+            self.note_knowledge();
+        }
+    }
+
+    fn handle(&mut self, tid: i32, event: Event) -> io::Result<()> {
+        if !self.threads.contains_key(&tid) && !matches!(event, Event::Gone | Event::Exec) {
+            // It is let go when its maker's event tells whose it is.
+            self.strays.insert(tid);
+            return Ok(());
+        }
+        match event {
+            Event::Gone => {
+                self.forget(tid);
+                Ok(())
+            }
+            Event::Seccomp => self.stopped_at_call(tid),
+            Event::Return => self.returning(tid),
+            Event::Exec => self.executed(tid),
+            Event::Child => self.made(tid),
+            Event::Stop(signal) => {
+                self.make_wait_again(tid)?;
+                let how = signal.map_or(Resume::Run(0), |_| Resume::Listen);
+                trace::resume(tid, how)
+            }
+            Event::Signal(signal) => {
+                let waits_for_return = self.threads[&tid].on_return.is_some();
+                trace::resume(
+                    tid,
+                    if waits_for_return {
+                        Resume::ToReturn(signal)
+                    } else {
+                        Resume::Run(signal)
+                    },
+                )
+            }
+            Event::Other => trace::resume(tid, Resume::Run(0)),
+        }
+    }
+
+    /// A process has executed a program: it gets a stub and a page. One that cannot is killed, because it
+    /// would live in real time without anybody knowing.
+    fn executed(&mut self, pid: i32) -> io::Result<()> {
+        // Whatever thread executed it has this number now, and the others are gone.
+        let gone = self.threads_of(pid);
+        gone.into_iter().for_each(|tid| self.forget(tid));
+        match inject::patch(pid) {
+            Ok(Patched { memory, page, vdso }) => {
+                let page = Arc::new(page);
+                self.shared.publish(&page);
+                let process = Process {
+                    memory,
+                    page,
+                    vdso,
+                    timers: false,
+                };
+                self.processes.insert(pid, process);
+                let thread = Thread {
+                    process: pid,
+                    ..Thread::default()
+                };
+                self.threads.insert(pid, thread);
+                self.tell(Ok(()));
+                trace::resume(pid, Resume::Run(0))
+            }
+            Err(error) => {
+                let thread = Thread {
+                    process: pid,
+                    ..Thread::default()
+                };
+                self.threads.insert(pid, thread);
+                if self.outcome.is_none() {
+                    self.shared.break_down(error.to_string());
+                }
+                self.tell(Err(error));
+                let pid = nix::unistd::Pid::from_raw(pid);
+                nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL)?;
+                Ok(())
+            }
+        }
+    }
+
+    fn tell(&mut self, outcome: Result<(), ClockError>) {
+        if let Some(sender) = self.outcome.take() {
+            // Whoever launched it may have given up.
+            let _ = sender.send(outcome);
+        }
+    }
+
+    /// A thread has made another thread or a process.
+    fn made(&mut self, tid: i32) -> io::Result<()> {
+        let new = trace::message(tid)? as i32;
+        let maker = self.threads[&tid].process;
+        // Gone already: its end came first or will come.
+        if let Some(process) = thread_group(new) {
+            if process != maker && !self.processes.contains_key(&process) {
+                self.inherit(maker, process);
+            }
+            let thread = Thread {
+                process,
+                ..Thread::default()
+            };
+            self.threads.entry(new).or_insert(thread);
+        }
+        if self.strays.remove(&new) {
+            trace::resume(new, Resume::Run(0))?;
+        }
+        trace::resume(tid, Resume::Run(0))
+    }
+
+    /// A fork has its parent's stub, vDSO and page.
+    fn inherit(&mut self, parent: i32, child: i32) {
+        let memory = fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(format!("/proc/{child}/mem"));
+        if let (Some(parent), Ok(memory)) = (self.processes.get(&parent), memory) {
+            let process = Process {
+                memory,
+                page: Arc::clone(&parent.page),
+                vdso: parent.vdso.clone(),
+                timers: parent.timers,
+            };
+            self.processes.insert(child, process);
+        }
+    }
+
+    fn forget(&mut self, tid: i32) {
+        self.strays.remove(&tid);
+        self.interrupted.remove(&tid);
+        let Some(thread) = self.threads.remove(&tid) else {
+            return;
+        };
+        if let (Some(slot), Some(process)) = (thread.slot, self.processes.get(&thread.process)) {
+            process.page.free_slot(slot);
+        }
+        if self.threads_of(thread.process).is_empty() {
+            self.processes.remove(&thread.process);
+        }
+    }
+
+    fn threads_of(&self, process: i32) -> Vec<i32> {
+        let threads = self.threads.iter();
+        threads
+            .filter(|(_, thread)| thread.process == process)
+            .map(|(tid, _)| *tid)
+            .collect()
+    }
+
+    /// A thread has reached a call that the filter stops.
+    fn stopped_at_call(&mut self, tid: i32) -> io::Result<()> {
+        let why = trace::message(tid)?;
+        let how = match why {
+            _ if why == Why::Wait as u64 => self.begin_wait(tid)?,
+            _ if why == Why::Read as u64 => self.answer_reading(tid)?,
+            _ if why == Why::Timer as u64 => self.set_timer(tid)?,
+            _ => {
+                let registers = trace::registers(tid)?;
+                let name = arch::gap_name(registers.call());
+                *self.shared.lock().tally.gaps.entry(name).or_default() += 1;
+                Resume::Run(0)
+            }
+        };
+        trace::resume(tid, how)
+    }
+
+    /// If the clock has changed, arms timers again and interrupts the threads that wait.
+    fn follow_changes(&mut self) {
+        let generation = self.shared.generation.load(Ordering::SeqCst);
+        if generation == self.generation {
+            return;
+        }
+        self.generation = generation;
+        self.lines = self.shared.lock().lines;
+        for (pid, process) in &self.processes {
+            if process.timers {
+                let rearmed = timers::rearm_all(*pid, &self.lines);
+                let mut state = self.shared.lock();
+                match rearmed {
+                    Ok(count) => state.tally.rearmed += count,
+                    // The process ended meanwhile, or its timers expire when they would have.
+                    Err(_) => state.tally.missed += u64::from(is_alive(*pid)),
+                }
+            }
+        }
+        let waiting = self.threads.iter().filter(|(tid, thread)| {
+            thread.wait.is_some() && may_be_waiting(**tid)
+        });
+        let waiting: Vec<i32> = waiting.map(|(tid, _)| *tid).collect();
+        for tid in waiting {
+            // One that is gone has nothing to be armed again.
+            if trace::interrupt(tid).is_ok() {
+                self.interrupted.insert(tid);
+            }
+        }
+    }
+
+    /// Tells the others when no thread waits by an older line any more.
+    fn note_knowledge(&self) {
+        if self.interrupted.is_empty() {
+            self.supervised
+                .knows
+                .store(self.generation, Ordering::SeqCst);
+        }
+    }
+
+    /// Makes a thread that was interrupted in a timed wait go into that wait again.
+    fn make_wait_again(&mut self, tid: i32) -> io::Result<()> {
+        if !self.interrupted.remove(&tid) {
+            return Ok(());
+        }
+        let mut registers = trace::registers(tid)?;
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return Ok(());
+        };
+        let number = registers.call();
+        if !arch::may_wait(number) || !was_interrupted(registers.result()) {
+            return Ok(());
+        }
+        let mut number = number;
+        if arch::is_restart(number) {
+            // The kernel would go on with the timeout that it knows.
+            let Some((_, began)) = &thread.wait else {
+                return Ok(());
+            };
+            number = began.call();
+        }
+        registers.call_again(number);
+        trace::set_registers(tid, &registers)?;
+        thread.again = true;
+        self.shared.lock().tally.rearmed += 1;
+        Ok(())
+    }
+}
+
+/// Whether a call's result says that a signal or a tracer ended it early: EINTR, or one of the kernel's
+/// codes for calls that it will restart (include/linux/errno.h).
+pub(super) fn was_interrupted(result: i64) -> bool {
+    const RESTARTS: [i64; 4] = [-512, -513, -514, -516];
+    result == -i64::from(libc::EINTR) || RESTARTS.contains(&result)
+}
+
+/// Whether a thread waits in a call with a timeout, or may be about to.
+fn may_be_waiting(tid: i32) -> bool {
+    let Ok(text) = fs::read_to_string(format!("/proc/{tid}/syscall")) else {
+        return true;
+    };
+    // A number, or "running".
+    let number = text.split_ascii_whitespace().next().unwrap_or_default();
+    number.parse().map_or(true, arch::may_wait)
+}
+
+fn is_alive(pid: i32) -> bool {
+    fs::exists(format!("/proc/{pid}/fdinfo")).unwrap_or(false)
+}
+
+/// The process that a thread belongs to.
+fn thread_group(tid: i32) -> Option<i32> {
+    let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
+    line.trim().parse().ok()
+}
