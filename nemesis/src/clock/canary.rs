@@ -8,11 +8,12 @@
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use super::launch::Clocked;
 use super::{ClockError, HostClock, TRUTH_MARKER};
 use crate::Now;
 
@@ -58,7 +59,10 @@ impl fmt::Display for Sample {
                 monotonic_ns,
                 after_ns,
                 wall_ahead_ns,
-            } => write!(f, "read {before_ns} {monotonic_ns} {after_ns} {wall_ahead_ns}"),
+            } => write!(
+                f,
+                "read {before_ns} {monotonic_ns} {after_ns} {wall_ahead_ns}"
+            ),
             Self::Slept(nap) => write!(f, "slept {nap}"),
             Self::Waited(nap) => write!(f, "waited {nap}"),
         }
@@ -106,9 +110,16 @@ pub fn main() -> ExitCode {
     });
     let mut out = io::stdout().lock();
     loop {
-        for sample in [read(), Sample::Slept(nap(thread::sleep)), Sample::Waited(nap(wait))] {
+        for sample in [
+            read(),
+            Sample::Slept(nap(thread::sleep)),
+            Sample::Waited(nap(wait)),
+        ] {
             // Its parent has gone.
-            if writeln!(out, "{sample}").and_then(|()| out.flush()).is_err() {
+            if writeln!(out, "{sample}")
+                .and_then(|()| out.flush())
+                .is_err()
+            {
                 return ExitCode::SUCCESS;
             }
         }
@@ -163,14 +174,7 @@ fn true_ns(clock: libc::clockid_t) -> u64 {
         tv_nsec: 0,
     };
     // SAFETY: the kernel writes one timespec; the third argument is for the filter only.
-    unsafe {
-        libc::syscall(
-            libc::SYS_clock_gettime,
-            clock,
-            &raw mut time,
-            TRUTH_MARKER,
-        )
-    };
+    unsafe { libc::syscall(libc::SYS_clock_gettime, clock, &raw mut time, TRUTH_MARKER) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
@@ -186,7 +190,8 @@ pub struct Heard {
 /// A running canary. It ends when this is dropped.
 #[derive(Debug)]
 pub struct Canary {
-    child: Child,
+    /// Gone, and with it the process, before its listener is waited for.
+    child: Option<Clocked>,
     heard: Arc<Mutex<Vec<Heard>>>,
     listener: Option<JoinHandle<()>>,
 }
@@ -196,11 +201,7 @@ impl Canary {
     ///
     /// # Errors
     /// Why it could not be started, or that it tells nothing.
-    pub fn start(
-        clock: &HostClock,
-        command: &mut Command,
-        now: Now,
-    ) -> Result<Self, ClockError> {
+    pub fn start(clock: &HostClock, command: &mut Command, now: Now) -> Result<Self, ClockError> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = clock.spawn(command)?;
         let out = child.stdout.take();
@@ -208,7 +209,7 @@ impl Canary {
         let ear = Arc::clone(&heard);
         let listener = thread::spawn(move || listen(out, &ear, now));
         let canary = Self {
-            child,
+            child: Some(child),
             heard,
             listener: Some(listener),
         };
@@ -262,9 +263,7 @@ fn listen(out: Option<impl Read>, ear: &Mutex<Vec<Heard>>, now: Now) {
 
 impl Drop for Canary {
     fn drop(&mut self) {
-        // Already dead is as good; there is nobody to tell anything else.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        drop(self.child.take());
         if let Some(listener) = self.listener.take() {
             let _ = listener.join();
         }

@@ -95,7 +95,9 @@ fn trace_hint(pid: i32) -> String {
         .and_then(|number| number.trim().parse::<i32>().ok())
         .unwrap_or(0);
     if tracer != 0 {
-        return format!("process {tracer} traces it already; do not run fencepost under a debugger or strace -f");
+        return format!(
+            "process {tracer} traces it already; do not run fencepost under a debugger or strace -f"
+        );
     }
     let yama = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
     match yama.trim() {

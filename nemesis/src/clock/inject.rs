@@ -75,7 +75,11 @@ fn map(pid: i32, calls: &mut Calls, vdso: &Vdso) -> Result<Page, ClockError> {
     };
     let file = file.map_err(|error| ClockError::patch(pid, "memfd_create in it", &error))?;
     let steps: [(&str, i64, &[u64]); 3] = [
-        ("ftruncate in it", libc::SYS_ftruncate, &[file, PAGE_BYTES as u64]),
+        (
+            "ftruncate in it",
+            libc::SYS_ftruncate,
+            &[file, PAGE_BYTES as u64],
+        ),
         (
             "mmap of the stub in it",
             libc::SYS_mmap,
@@ -165,7 +169,7 @@ impl Calls {
             trace::resume(self.pid, Resume::Step).map_err(|error| failed(&error))?;
             match trace::wait(Some(self.pid)) {
                 Ok((_, Event::Signal(libc::SIGTRAP))) => return Ok(()),
-                Ok((_, Event::Gone)) => {
+                Ok((_, Event::Gone(_))) => {
                     return Err(failed(&io::Error::other("it died meanwhile")));
                 }
                 Ok((_, Event::Signal(signal) | Event::Stop(Some(signal)))) => {

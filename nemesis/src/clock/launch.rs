@@ -7,16 +7,19 @@
 use std::io::{self, IoSliceMut, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{ChildStdin, ChildStdout, Command, ExitStatus};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, UnixCredentials, recvmsg};
 use nix::sys::socket::{setsockopt, sockopt};
+use nix::unistd::{AccessFlags, access};
 
 use super::error::ClockError;
 use super::filter::{GO, Tether};
+use super::supervisor::Launched;
 use super::{HostClock, supervisor, trace};
 
 /// How long a launch may take.
@@ -46,11 +49,17 @@ impl Launch {
 
 impl HostClock {
     /// Starts a supervisor for a process that is about to be made, and returns the socket over which that
-    /// must call [`Tether::install`] before it executes its program.
+    /// must call [`Tether::install`] before it executes its program. Its parent must be another process
+    /// than this one: see [`Self::spawn`].
     ///
     /// # Errors
     /// This machine cannot do it, or something of ours could not be had.
     pub fn prepare(&self) -> Result<(Launch, OwnedFd), ClockError> {
+        let (launch, _, socket) = self.prepare_with_end()?;
+        Ok((launch, socket))
+    }
+
+    fn prepare_with_end(&self) -> Result<(Launch, Receiver<i32>, OwnedFd), ClockError> {
         supported()?;
         self.check()?;
         let pair = UnixStream::pair();
@@ -59,10 +68,14 @@ impl HostClock {
             .map_err(|errno| ClockError::system("prepare a socket", &errno.into()))?;
         ours.set_read_timeout(Some(PATIENCE))
             .map_err(|error| ClockError::system("prepare a socket", &error))?;
-        let (sender, outcome) = channel();
-        supervisor::start(&self.shared, move || seize(&ours), sender)
+        let ((sender, outcome), (end, ended)) = (channel(), channel());
+        let launched = Launched {
+            outcome: Some(sender),
+            end,
+        };
+        supervisor::start(&self.shared, move || seize(&ours), launched)
             .map_err(|error| ClockError::system("start a supervisor's thread", &error))?;
-        Ok((Launch { outcome }, theirs.into()))
+        Ok((Launch { outcome }, ended, theirs.into()))
     }
 
     /// Starts an ordinary command that lives by this clock, in a process group of its own. For probes,
@@ -70,31 +83,97 @@ impl HostClock {
     ///
     /// # Errors
     /// Why it could not be started, or has no clock.
-    pub fn spawn(&self, command: &mut Command) -> Result<Child, ClockError> {
-        let (launch, socket) = self.prepare()?;
+    pub fn spawn(&self, command: &mut Command) -> Result<Clocked, ClockError> {
+        require(command)?;
+        let (launch, ended, socket) = self.prepare_with_end()?;
         let tether = Tether::new();
         let theirs = socket.as_raw_fd();
         // SAFETY: the closure runs between fork and exec, makes async-signal-safe calls only, and the
-        // filter and the socket live in the parent's memory, of which the child has a copy.
+        // filter and the socket live in the parent's memory, of which the child has a copy. It ends the
+        // child itself, since an error would make the standard library wait for a process that only its
+        // tracer may wait for.
         unsafe {
-            command.pre_exec(move || tether.install(theirs).map_err(io::Error::from_raw_os_error));
+            command.pre_exec(move || {
+                if let Err(errno) = tether.install(theirs) {
+                    libc::_exit(errno);
+                }
+                Ok(())
+            });
         }
         let spawned = command.process_group(0).spawn();
         drop(socket);
-        match (spawned, launch.confirm()) {
-            (Ok(child), Ok(())) => Ok(child),
-            (Ok(mut child), Err(error)) => {
-                // It was killed already; this is to reap it.
-                let _ = child.kill();
-                let _ = child.wait();
-                Err(error)
-            }
-            (Err(_), Err(error @ ClockError::Seize { .. })) => Err(error),
-            (Err(error), _) => Err(ClockError::NotStarted {
-                answer: error.to_string(),
-            }),
+        let outcome = launch.confirm();
+        let mut child = spawned.map_err(|error| ClockError::NotStarted {
+            answer: error.to_string(),
+        })?;
+        outcome?;
+        Ok(Clocked {
+            pid: child.id().cast_signed(),
+            stdin: child.stdin.take(),
+            stdout: child.stdout.take(),
+            ended,
+            status: None,
+        })
+    }
+}
+
+/// A process of ours that lives by a clock. Its supervisor waits for it, and nobody else may. It is killed
+/// when this is dropped.
+#[derive(Debug)]
+pub struct Clocked {
+    /// Its number.
+    pub pid: i32,
+    /// Its standard input, if that was to be piped.
+    pub stdin: Option<ChildStdin>,
+    /// Its standard output, if that was to be piped.
+    pub stdout: Option<ChildStdout>,
+    ended: Receiver<i32>,
+    status: Option<i32>,
+}
+
+impl Clocked {
+    /// Waits until it ends.
+    ///
+    /// # Errors
+    /// Its supervisor is gone without having told.
+    pub fn wait(&mut self) -> io::Result<ExitStatus> {
+        let status = match self.status {
+            Some(status) => status,
+            None => self
+                .ended
+                .recv()
+                .map_err(|_| io::Error::other("its supervisor is gone"))?,
+        };
+        self.status = Some(status);
+        Ok(ExitStatus::from_raw(status))
+    }
+}
+
+impl Drop for Clocked {
+    fn drop(&mut self) {
+        if self.status.is_none() && self.ended.try_recv().is_err() {
+            // Not told to have ended, so its number is still its own. Already dead is as good.
+            let pid = nix::unistd::Pid::from_raw(self.pid);
+            let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
+            let _ = self.ended.recv();
         }
     }
+}
+
+/// Makes sure that a command's program is there: when executing it fails, the standard library waits for a
+/// process that only its tracer may wait for.
+fn require(command: &Command) -> Result<(), ClockError> {
+    let program = Path::new(command.get_program());
+    let usable = |path: &Path| path.is_file() && access(path, AccessFlags::X_OK).is_ok();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = if program.as_os_str().as_encoded_bytes().contains(&b'/') {
+        usable(program)
+    } else {
+        std::env::split_paths(&path).any(|folder| usable(&folder.join(program)))
+    };
+    found.then_some(()).ok_or_else(|| ClockError::NotStarted {
+        answer: format!("{} is no program", program.display()),
+    })
 }
 
 /// On the supervisor's thread: learns which process it is, seizes it, and lets it go on.

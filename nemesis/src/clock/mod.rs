@@ -19,6 +19,9 @@
 //! What this must not do: touch a process that was not launched for it, or leave one unsupervised. If the
 //! supervisor dies, its processes die with it (PTRACE_O_EXITKILL).
 
+#[cfg(target_arch = "x86_64")]
+#[path = "x86_64.rs"]
+mod arch;
 mod bell;
 pub mod canary;
 mod error;
@@ -33,9 +36,6 @@ mod timers;
 mod trace;
 mod vdso;
 mod waits;
-#[cfg(target_arch = "x86_64")]
-#[path = "x86_64.rs"]
-mod arch;
 
 use std::sync::Arc;
 

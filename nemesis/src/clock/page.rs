@@ -141,10 +141,9 @@ impl Page {
     pub(super) fn holds(&self, lines: &[Line; CLOCKS]) -> bool {
         lines.iter().enumerate().all(|(clock, line)| {
             let offset = LINES_OFFSET + clock * LINE_STRIDE;
-            words_of(line)
-                .into_iter()
-                .enumerate()
-                .all(|(index, word)| self.word(offset + index * WORD).load(Ordering::Relaxed) == word)
+            words_of(line).into_iter().enumerate().all(|(index, word)| {
+                self.word(offset + index * WORD).load(Ordering::Relaxed) == word
+            })
         })
     }
 

@@ -23,8 +23,14 @@ use super::trace::{self, Event, Resume};
 use super::vdso::Vdso;
 use super::{bell, timers};
 
-/// Tells whoever launched the process how that went.
-pub(super) type Outcome = Sender<Result<(), ClockError>>;
+/// Tells whoever launched a process what became of it.
+pub(super) struct Launched {
+    /// How the launch went. Taken once that is told.
+    pub(super) outcome: Option<Sender<Result<(), ClockError>>>,
+    /// With which status it ended. A tracer's process gets that once; whoever is its parent in the same
+    /// process must not wait for it, since a wait by any thread would also take its stops.
+    pub(super) end: Sender<i32>,
+}
 
 /// A process under supervision.
 pub(super) struct Process {
@@ -65,7 +71,7 @@ pub(super) struct OnReturn {
 pub(super) fn start(
     shared: &Arc<Shared>,
     seize: impl FnOnce() -> Result<i32, ClockError> + Send + 'static,
-    outcome: Outcome,
+    launched: Launched,
 ) -> io::Result<()> {
     let supervised = Arc::new(Supervised::default());
     // Until it has a process there is nobody to tell of a change.
@@ -78,9 +84,9 @@ pub(super) fn start(
             .thread
             .store(bell::this_thread(), Ordering::SeqCst);
         match seize() {
-            Err(error) => drop(outcome.send(Err(error))),
+            Err(error) => drop(launched.outcome.map(|sender| sender.send(Err(error)))),
             Ok(pid) => {
-                let mut supervisor = Supervisor::new(&shared, &supervised, pid, outcome);
+                let mut supervisor = Supervisor::new(&shared, &supervised, pid, launched);
                 // The thread must end in either case: its end kills whatever it has not let go.
                 let ended = catch_unwind(AssertUnwindSafe(|| supervisor.run()));
                 match ended {
@@ -112,12 +118,13 @@ pub(super) struct Supervisor<'a> {
     generation: u64,
     /// The lines as of that change.
     pub(super) lines: [Line; CLOCKS],
-    /// Tells how the launch went; gone once told.
-    outcome: Option<Outcome>,
+    /// The process that was launched.
+    first: i32,
+    launched: Launched,
 }
 
 impl<'a> Supervisor<'a> {
-    fn new(shared: &'a Shared, supervised: &'a Supervised, pid: i32, outcome: Outcome) -> Self {
+    fn new(shared: &'a Shared, supervised: &'a Supervised, pid: i32, launched: Launched) -> Self {
         let thread = Thread {
             process: pid,
             ..Thread::default()
@@ -134,7 +141,8 @@ impl<'a> Supervisor<'a> {
             interrupted: HashSet::new(),
             generation,
             lines: shared.lock().lines,
-            outcome: Some(outcome),
+            first: pid,
+            launched,
         }
     }
 
@@ -157,14 +165,14 @@ impl<'a> Supervisor<'a> {
     }
 
     fn handle(&mut self, tid: i32, event: Event) -> io::Result<()> {
-        if !self.threads.contains_key(&tid) && !matches!(event, Event::Gone | Event::Exec) {
+        if !self.threads.contains_key(&tid) && !matches!(event, Event::Gone(_) | Event::Exec) {
             // It is let go when its maker's event tells whose it is.
             self.strays.insert(tid);
             return Ok(());
         }
         match event {
-            Event::Gone => {
-                self.forget(tid);
+            Event::Gone(status) => {
+                self.gone(tid, status);
                 Ok(())
             }
             Event::Seccomp => self.stopped_at_call(tid),
@@ -222,7 +230,7 @@ impl<'a> Supervisor<'a> {
                     ..Thread::default()
                 };
                 self.threads.insert(pid, thread);
-                if self.outcome.is_none() {
+                if self.launched.outcome.is_none() {
                     self.shared.break_down(error.to_string());
                 }
                 self.tell(Err(error));
@@ -234,7 +242,7 @@ impl<'a> Supervisor<'a> {
     }
 
     fn tell(&mut self, outcome: Result<(), ClockError>) {
-        if let Some(sender) = self.outcome.take() {
+        if let Some(sender) = self.launched.outcome.take() {
             // Whoever launched it may have given up.
             let _ = sender.send(outcome);
         }
@@ -275,6 +283,20 @@ impl<'a> Supervisor<'a> {
                 timers: parent.timers,
             };
             self.processes.insert(child, process);
+        }
+    }
+
+    fn gone(&mut self, tid: i32, status: i32) {
+        self.forget(tid);
+        if tid == self.first {
+            // Before it executed its program it ends with the number of what went wrong.
+            let answer = match libc::WIFEXITED(status) {
+                true => io::Error::from_raw_os_error(libc::WEXITSTATUS(status)).to_string(),
+                false => format!("it was killed by signal {}", libc::WTERMSIG(status)),
+            };
+            self.tell(Err(ClockError::NotStarted { answer }));
+            // Nobody may be interested.
+            let _ = self.launched.end.send(status);
         }
     }
 
@@ -336,9 +358,10 @@ impl<'a> Supervisor<'a> {
                 }
             }
         }
-        let waiting = self.threads.iter().filter(|(tid, thread)| {
-            thread.wait.is_some() && may_be_waiting(**tid)
-        });
+        let waiting = self
+            .threads
+            .iter()
+            .filter(|(tid, thread)| thread.wait.is_some() && may_be_waiting(**tid));
         let waiting: Vec<i32> = waiting.map(|(tid, _)| *tid).collect();
         for tid in waiting {
             // One that is gone has nothing to be armed again.

@@ -34,7 +34,10 @@ pub(super) fn rearm_all(pid: i32, lines: &[Line; CLOCKS]) -> io::Result<u64> {
     for entry in fs::read_dir(format!("/proc/{pid}/fd"))?.flatten() {
         let is_timer = fs::read_link(entry.path())
             .is_ok_and(|link| link.as_os_str().as_encoded_bytes() == b"anon_inode:[timerfd]");
-        let number = entry.file_name().to_str().and_then(|name| name.parse().ok());
+        let number = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok());
         let (true, Some(fd)) = (is_timer, number) else {
             continue;
         };

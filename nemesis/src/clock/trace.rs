@@ -13,8 +13,8 @@ use super::arch::Registers;
 /// What a traced thread did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
-    /// It exited or was killed.
-    Gone,
+    /// It exited or was killed; the status is as waitpid(2) has it.
+    Gone(i32),
     /// It reached a call that the filter stops.
     Seccomp,
     /// It returns from a call ([`Resume::ToReturn`]).
@@ -79,12 +79,7 @@ pub(super) fn resume(tid: i32, how: Resume) -> io::Result<()> {
 /// The number that comes with the last event: of the new process or thread, or of the filter's answer.
 pub(super) fn message(tid: i32) -> io::Result<u64> {
     let mut message: libc::c_ulong = 0;
-    request(
-        libc::PTRACE_GETEVENTMSG,
-        tid,
-        0,
-        (&raw mut message).addr(),
-    )?;
+    request(libc::PTRACE_GETEVENTMSG, tid, 0, (&raw mut message).addr())?;
     Ok(message)
 }
 
@@ -139,7 +134,7 @@ pub(super) fn wait(only: Option<i32>) -> io::Result<(i32, Event)> {
 
 fn event(status: i32) -> Event {
     if !libc::WIFSTOPPED(status) {
-        return Event::Gone;
+        return Event::Gone(status);
     }
     let signal = libc::WSTOPSIG(status);
     match status >> 16 {

@@ -149,7 +149,9 @@ fn range(pid: i32) -> Result<(u64, u64), ClockError> {
     range.ok_or_else(|| ClockError::Vdso {
         pid,
         expected: "a mapping of at most 64 kB called [vdso]",
-        found: line.unwrap_or("none; was Linux started with vdso=0?").to_owned(),
+        found: line
+            .unwrap_or("none; was Linux started with vdso=0?")
+            .to_owned(),
     })
 }
 
@@ -232,7 +234,10 @@ mod tests {
     #[test]
     fn rubbish_is_told_and_never_read_beyond_its_end() {
         let mut image = vec![0; 4096];
-        assert_eq!(Vdso::parse(0x1000, &image).expect_err("no ELF").0, "an ELF image");
+        assert_eq!(
+            Vdso::parse(0x1000, &image).expect_err("no ELF").0,
+            "an ELF image"
+        );
         image[..4].copy_from_slice(b"\x7fELF");
         assert!(Vdso::parse(0x1000, &image).is_err());
         // Header tables that point anywhere.

@@ -5,8 +5,8 @@
 
 mod subject;
 
-use std::process::{Command, Stdio};
 use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use nemesis::clock::HostClock;
@@ -25,7 +25,11 @@ fn a_process_reads_and_sleeps_at_the_rate_it_is_given() {
         let reads: Vec<(u64, u64)> = heard
             .iter()
             .filter_map(|heard| match heard.sample {
-                Sample::Read { before_ns, monotonic_ns, .. } => Some((before_ns, monotonic_ns)),
+                Sample::Read {
+                    before_ns,
+                    monotonic_ns,
+                    ..
+                } => Some((before_ns, monotonic_ns)),
                 _ => None,
             })
             .collect();
@@ -41,7 +45,11 @@ fn a_process_reads_and_sleeps_at_the_rate_it_is_given() {
             })
             .collect();
         let shortest = naps.iter().copied().fold(f64::INFINITY, f64::min);
-        println!("{rate}: achieved {achieved:.6}, naps {shortest:.3} ms of {:.3}; {}", 50.0 / rate, clock.tally());
+        println!(
+            "{rate}: achieved {achieved:.6}, naps {shortest:.3} ms of {:.3}; {}",
+            50.0 / rate,
+            clock.tally()
+        );
         assert!((achieved / rate - 1.0).abs() < 0.001, "{rate}: {achieved}");
         assert!((shortest - 50.0 / rate).abs() < 5.0, "{rate}: {naps:?}");
         assert!(shortest >= 50.0 / rate - 0.001, "{rate}: {naps:?}");
@@ -64,7 +72,12 @@ fn time_never_goes_backwards_through_a_thousand_changes() {
             clock.set_rate(rate).expect("set");
         }
     }
-    child.stdin.take().expect("piped").write_all(b"\n").expect("told");
+    child
+        .stdin
+        .take()
+        .expect("piped")
+        .write_all(b"\n")
+        .expect("told");
     let counts = lines.next().expect("a line").expect("text");
     println!("readings and backward steps: {counts}");
     let (readings, backwards) = counts.split_once(' ').expect("two");
@@ -78,7 +91,10 @@ fn ordinary_programs_follow() {
     let clock = HostClock::new("n1");
     clock.set_rate(2.0).expect("set");
     let before = now_ns();
-    let status = clock.spawn(Command::new("sleep").arg("1")).expect("started").wait();
+    let status = clock
+        .spawn(Command::new("sleep").arg("1"))
+        .expect("started")
+        .wait();
     let status = status.expect("ended");
     assert!(status.success(), "{status:?}");
     let took = (now_ns() - before) as f64 / 1e9;
