@@ -8,6 +8,7 @@
 //! here is used by a run.
 
 mod checks;
+mod faults;
 
 use std::ffi::OsString;
 use std::io::{Read, Write};

@@ -14,18 +14,18 @@ use super::super::{
     End, Host, HostSpec, Inside, Network, NetworkKind, Process, ProcessSpec, SELFTEST,
     SandboxError, node_address,
 };
-use super::{PORT, ask};
+use super::{PORT, ask, faults};
 
 /// How long anything may take that should be immediate.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-type Checked = Result<(), Box<dyn std::error::Error>>;
+pub(super) type Checked = Result<(), Box<dyn std::error::Error>>;
 type Check = fn(&Bench) -> Checked;
 
 /// A sandbox under test, as its controller sees it.
 pub(super) struct Bench {
     inside: Inside,
-    hosts: Vec<Host>,
+    pub(super) hosts: Vec<Host>,
     /// Joins the hosts as long as it lives.
     _network: Network,
 }
@@ -43,6 +43,8 @@ const CHECKS: &[(&str, Check)] = &[
     ("a stop reaches the whole tree", stop),
     ("a frozen host stands still and can be killed", frozen),
     ("a host can be used again after a kill", kill_and_restart),
+    ("power goes without a goodbye", faults::power),
+    ("syncs pass the gate", faults::gate),
 ];
 
 impl Bench {
@@ -287,7 +289,7 @@ fn kill_and_restart(bench: &Bench) -> Checked {
 }
 
 /// Gives a host its listener and its orphan, and waits for both.
-fn populate(host: &Host) -> Checked {
+pub(super) fn populate(host: &Host) -> Checked {
     let (_, output) = start(host, &["listen"])?;
     let mut line = String::new();
     BufReader::new(output).read_line(&mut line)?;
@@ -312,12 +314,15 @@ fn run(host: &Host, part: &[&str]) -> Result<String, Box<dyn std::error::Error>>
 }
 
 /// Starts one of the self-test's parts in a host; returns its standard output too.
-fn start(host: &Host, part: &[&str]) -> Result<(Process, File), Box<dyn std::error::Error>> {
+pub(super) fn start(
+    host: &Host,
+    part: &[&str],
+) -> Result<(Process, File), Box<dyn std::error::Error>> {
     let (spec, output) = spec(&[&["/proc/self/exe", SELFTEST], part].concat())?;
     Ok((host.spawn(spec)?, output))
 }
 
-fn spec(argv: &[&str]) -> Result<(ProcessSpec, File), Box<dyn std::error::Error>> {
+pub(super) fn spec(argv: &[&str]) -> Result<(ProcessSpec, File), Box<dyn std::error::Error>> {
     let (reader, writer) = std::io::pipe()?;
     let spec = ProcessSpec {
         argv: argv.iter().map(Into::into).collect(),
@@ -331,7 +336,7 @@ fn spec(argv: &[&str]) -> Result<(ProcessSpec, File), Box<dyn std::error::Error>
 }
 
 /// Waits for the end of a process; ends of others on the way are dropped.
-fn expect_end(host: &Host, process: Process, expected: End) -> Checked {
+pub(super) fn expect_end(host: &Host, process: Process, expected: End) -> Checked {
     while let Some(exit) = host.exits().next_within(PATIENCE)? {
         if exit.id == process.id {
             return ensure(exit.end == expected, || {
@@ -342,12 +347,12 @@ fn expect_end(host: &Host, process: Process, expected: End) -> Checked {
     Err(format!("the end of {process:?} on {} was not reported", host.name()).into())
 }
 
-fn drain(host: &Host) -> Checked {
+pub(super) fn drain(host: &Host) -> Checked {
     while host.exits().try_next()?.is_some() {}
     Ok(())
 }
 
-fn listener(host: &Host) -> SocketAddr {
+pub(super) fn listener(host: &Host) -> SocketAddr {
     SocketAddr::from((host.address(), PORT))
 }
 
@@ -372,7 +377,7 @@ fn await_that(condition: impl Fn() -> bool) -> bool {
     true
 }
 
-fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Checked {
+pub(super) fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Checked {
     if holds {
         Ok(())
     } else {
