@@ -5,7 +5,8 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use nemesis::{Need, fault};
+use nemesis::Need;
+use nemesis::fault::{self, FaultSpec, Layer};
 
 use crate::sandbox::{Host, HostSpec, Inside, Network, client_address, node_address};
 use crate::scenario::ArmPlan;
@@ -32,14 +33,23 @@ impl Place {
     pub fn new(arm: &ArmPlan, logs: PathBuf) -> Result<Self> {
         let nodes = (1..=arm.cluster.nodes).map(|number| node_address(small(number)));
         let clients = (1..=arm.workload.workers).map(|number| client_address(small(number)));
+        let faults: Vec<&FaultSpec> = arm
+            .faults
+            .iter()
+            .filter_map(|plan| fault::find(&plan.kind))
+            .collect();
+        let inside = Inside::read()?;
+        let network = Network::create(arm.cluster.network)?;
+        if faults.iter().any(|spec| spec.layer == Layer::Network) {
+            // A run whose faults cannot strike is not worth its time.
+            network.links().check()?;
+        }
         Ok(Self {
-            inside: Inside::read()?,
-            network: Network::create(arm.cluster.network)?,
+            inside,
+            network,
             logs,
-            needs: arm
-                .faults
+            needs: faults
                 .iter()
-                .filter_map(|plan| fault::find(&plan.kind))
                 .flat_map(|spec| spec.needs.iter().copied())
                 .collect(),
             addresses: nodes.chain(clients).collect(),

@@ -8,4 +8,5 @@ mod builtin;
 mod etcd;
 mod kill;
 mod mistakes;
+mod network;
 mod workers;

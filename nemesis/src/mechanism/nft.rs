@@ -202,7 +202,7 @@ impl Links for NftBridge {
     }
 
     fn check(&self) -> Result<(), SwitchError> {
-        Ok(())
+        self.nft(&["list", "tables"], "").map(drop)
     }
 }
 
