@@ -295,17 +295,19 @@ fn assert_gone(
 #[test]
 fn every_promise_holds() {
     for bench in Bench::all() {
-        let before = Traces::read();
-        let output = bench.command("5", "0").output().unwrap();
-        let text = String::from_utf8_lossy(&output.stdout);
-        eprintln!("{}:\n{text}", bench.user());
-        assert!(
-            output.status.success(),
-            "{text}{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-        assert!(bench.processes().is_empty());
-        assert_eq!(Traces::read(), before);
+        for network in ["switch", "bridge"] {
+            let before = Traces::read();
+            let output = bench.command("5", "0").arg(network).output().unwrap();
+            let text = String::from_utf8_lossy(&output.stdout);
+            eprintln!("{}, {network}:\n{text}", bench.user());
+            assert!(
+                output.status.success(),
+                "{text}{}",
+                String::from_utf8_lossy(&output.stderr)
+            );
+            assert!(bench.processes().is_empty());
+            assert_eq!(Traces::read(), before);
+        }
     }
 }
 

@@ -186,7 +186,8 @@ fn word(word: &str) -> ParamValue {
 #[test]
 fn each_shape_cuts_what_it_says_and_heals_with_a_receipt() {
     let lab = Lab::new();
-    let cases: [(&str, &[(&str, ParamValue)], &[&str]); 7] = [
+    type Case<'a> = (&'a str, &'a [(&'a str, ParamValue)], &'a [&'a str]);
+    let cases: [Case<'_>; 7] = [
         (
             "leader",
             &[("from", text("nodes"))],
@@ -307,7 +308,8 @@ fn contradictions_and_unknown_hosts_are_refused_with_what_to_do() {
     let lab = Lab::new();
     let share = ParamValue::Share;
     let ms = |ms: u64| ParamValue::DurationNs(ms * MS);
-    let cases: [(&str, &str, &[(&str, ParamValue)], &str); 10] = [
+    type Case<'a> = (&'a str, &'a str, &'a [(&'a str, ParamValue)], &'a str);
+    let cases: [Case<'_>; 10] = [
         ("link", "leader", &[], "at least one effect"),
         (
             "link",

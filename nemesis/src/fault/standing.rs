@@ -147,13 +147,16 @@ pub(super) fn names(hosts: &[Arc<dyn HostControl>]) -> Vec<String> {
     hosts.iter().map(|host| host.name().to_owned()).collect()
 }
 
+/// Two groups of hosts with links between them.
+type Sides = (Vec<String>, Vec<String>);
+
 /// Pairs of a target and the hosts at the other end of its links. Most peers are the same for all
 /// targets; each client has its own node.
 pub(super) fn opposite(
     peers: &Peers,
     targets: &[String],
     request: &Request<'_>,
-) -> Result<Vec<(Vec<String>, Vec<String>)>, FaultError> {
+) -> Result<Vec<Sides>, FaultError> {
     let roster: Roster = request.world.roster();
     let clients = || roster.clients.iter().map(|client| client.name.clone());
     let all = match peers {
