@@ -3,6 +3,8 @@
 
 use std::io::Write;
 use std::process::ExitCode;
+use std::sync::mpsc::channel;
+use std::sync::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,11 +12,11 @@ use std::time::{Duration, Instant};
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.first().map(String::as_str) {
-        Some("canary") => nemesis::clock::canary::main(),
+        Some(nemesis::clock::canary::SUBCOMMAND) => nemesis::clock::canary::main(),
         Some("spin") => spin(),
-        Some("tick") => tick(),
+        Some("tick") => tick(arguments.get(1).and_then(|text| text.parse().ok())),
         other => {
-            eprintln!("expected canary, spin or tick, found {other:?}");
+            eprintln!("expected clock-canary, spin or tick, found {other:?}");
             ExitCode::from(2)
         }
     }
@@ -49,12 +51,22 @@ fn spin() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Says `tick` after each second of its own, by a sleep.
-fn tick() -> ExitCode {
-    loop {
-        if writeln!(std::io::stdout(), "tick").is_err() {
-            return ExitCode::SUCCESS;
+/// Says its own monotonic time, in nanoseconds, before and after each wait of that many milliseconds. The
+/// waits take turns: a sleep, a condition variable, a channel.
+fn tick(milliseconds: Option<u64>) -> ExitCode {
+    let length = Duration::from_millis(milliseconds.unwrap_or(1000));
+    let origin = Instant::now();
+    let (mutex, signalled) = (Mutex::new(()), Condvar::new());
+    let (_sender, receiver) = channel::<()>();
+    for turn in 0.. {
+        if writeln!(std::io::stdout(), "{}", origin.elapsed().as_nanos()).is_err() {
+            break;
         }
-        thread::sleep(Duration::from_secs(1));
+        match turn % 3 {
+            0 => thread::sleep(length),
+            1 => drop(signalled.wait_timeout_while(mutex.lock().expect("ours"), length, |()| true)),
+            _ => drop(receiver.recv_timeout(length)),
+        }
     }
+    ExitCode::SUCCESS
 }

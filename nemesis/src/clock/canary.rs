@@ -17,8 +17,11 @@ use super::launch::Clocked;
 use super::{ClockError, HostClock, TRUTH_MARKER};
 use crate::Now;
 
+/// The subcommand of an executable that is to run [`main`].
+pub const SUBCOMMAND: &str = "clock-canary";
+
 /// How long it sleeps and waits, by its own clock.
-const NAP: Duration = Duration::from_millis(50);
+const NAP: Duration = Duration::from_millis(20);
 
 /// What the canary tells: a line of numbers each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -197,13 +200,15 @@ pub struct Canary {
 }
 
 impl Canary {
-    /// Starts `command`, which runs [`main`], under that clock, and waits until it tells something.
+    /// Starts the canary of a clock and waits until it tells something.
     ///
     /// # Errors
     /// Why it could not be started, or that it tells nothing.
-    pub fn start(clock: &HostClock, command: &mut Command, now: Now) -> Result<Self, ClockError> {
+    pub fn start(clock: &HostClock, now: Now) -> Result<Self, ClockError> {
+        let mut command = Command::new(&clock.canary);
+        command.arg(SUBCOMMAND);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = clock.spawn(command)?;
+        let mut child = clock.spawn_counted(&mut command, false)?;
         let out = child.stdout.take();
         let heard = Arc::new(Mutex::new(Vec::new()));
         let ear = Arc::clone(&heard);

@@ -57,6 +57,10 @@ pub(super) fn patch(pid: i32) -> Result<Patched, ClockError> {
     page.set_originals(vdso.originals);
     vdso.lead_to(&memory, entries())
         .map_err(|error| ClockError::patch(pid, "change its vDSO", &error))?;
+    if !vdso.leads_to(&memory, entries()) {
+        let error = io::Error::other("it reads as before");
+        return Err(ClockError::patch(pid, "change its vDSO", &error));
+    }
     Ok(Patched { memory, page, vdso })
 }
 

@@ -55,11 +55,14 @@ impl HostClock {
     /// # Errors
     /// This machine cannot do it, or something of ours could not be had.
     pub fn prepare(&self) -> Result<(Launch, OwnedFd), ClockError> {
-        let (launch, _, socket) = self.prepare_with_end()?;
+        let (launch, _, socket) = self.prepare_with_end(true)?;
         Ok((launch, socket))
     }
 
-    fn prepare_with_end(&self) -> Result<(Launch, Receiver<i32>, OwnedFd), ClockError> {
+    fn prepare_with_end(
+        &self,
+        counted: bool,
+    ) -> Result<(Launch, Receiver<i32>, OwnedFd), ClockError> {
         supported()?;
         self.check()?;
         let pair = UnixStream::pair();
@@ -72,6 +75,7 @@ impl HostClock {
         let launched = Launched {
             outcome: Some(sender),
             end,
+            counted,
         };
         supervisor::start(&self.shared, move || seize(&ours), launched)
             .map_err(|error| ClockError::system("start a supervisor's thread", &error))?;
@@ -84,8 +88,17 @@ impl HostClock {
     /// # Errors
     /// Why it could not be started, or has no clock.
     pub fn spawn(&self, command: &mut Command) -> Result<Clocked, ClockError> {
+        self.spawn_counted(command, true)
+    }
+
+    /// As [`Self::spawn`]; only what is counted is a process of the host.
+    pub(super) fn spawn_counted(
+        &self,
+        command: &mut Command,
+        counted: bool,
+    ) -> Result<Clocked, ClockError> {
         require(command)?;
-        let (launch, ended, socket) = self.prepare_with_end()?;
+        let (launch, ended, socket) = self.prepare_with_end(counted)?;
         let tether = Tether::new();
         let theirs = socket.as_raw_fd();
         // SAFETY: the closure runs between fork and exec, makes async-signal-safe calls only, and the

@@ -37,6 +37,7 @@ mod trace;
 mod vdso;
 mod waits;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use error::ClockError;
@@ -55,15 +56,33 @@ pub const RATES: std::ops::RangeInclusive<f64> = 0.1..=10.0;
 #[derive(Clone, Debug)]
 pub struct HostClock {
     shared: Arc<Shared>,
+    /// The executable whose subcommand is the canary.
+    canary: PathBuf,
 }
 
 impl HostClock {
-    /// The clock of that host, true.
+    /// The clock of that host, true. Its canaries are this executable with the subcommand
+    /// [`canary::SUBCOMMAND`].
     #[must_use]
     pub fn new(host: &str) -> Self {
         Self {
             shared: Arc::new(Shared::new(host)),
+            canary: "/proc/self/exe".into(),
         }
+    }
+
+    /// The same clock, with canaries that are another executable with that subcommand.
+    #[must_use]
+    pub fn with_canary(self, canary: PathBuf) -> Self {
+        Self { canary, ..self }
+    }
+
+    /// Those of these processes that do not live by this clock.
+    #[must_use]
+    pub fn strangers(&self, pids: &[i32]) -> Vec<i32> {
+        let state = self.shared.lock();
+        let strangers = pids.iter().filter(|pid| !state.processes.contains(pid));
+        strangers.copied().collect()
     }
 
     /// Sets the rate of all clocks; they go on from where they are. Returns when that was, in truth time.

@@ -137,16 +137,6 @@ impl Page {
         self.word(SEQUENCE_OFFSET).fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Whether the page says what it should: the process may have been in it.
-    pub(super) fn holds(&self, lines: &[Line; CLOCKS]) -> bool {
-        lines.iter().enumerate().all(|(clock, line)| {
-            let offset = LINES_OFFSET + clock * LINE_STRIDE;
-            words_of(line).into_iter().enumerate().all(|(index, word)| {
-                self.word(offset + index * WORD).load(Ordering::Relaxed) == word
-            })
-        })
-    }
-
     /// Takes a slot for a thread; `None` when all are taken.
     pub(super) fn take_slot(&self) -> Option<usize> {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,6 +1,6 @@
 //! What a host's clock and the supervisors of its processes share: the lines, the pages, the tally.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -109,6 +109,8 @@ pub(super) struct State {
     /// The pages of all living processes.
     pub(super) pages: Vec<Weak<Page>>,
     pub(super) supervisors: Vec<Weak<Supervised>>,
+    /// The host's processes that live by it, canaries left out.
+    pub(super) processes: BTreeSet<i32>,
     pub(super) tally: Tally,
     /// Why it is of no use any more.
     pub(super) broken: Option<String>,
@@ -134,6 +136,7 @@ impl Shared {
                 monotonic: vec![Line::TRUE],
                 pages: Vec::new(),
                 supervisors: Vec::new(),
+                processes: BTreeSet::new(),
                 tally: Tally::default(),
                 broken: None,
             }),

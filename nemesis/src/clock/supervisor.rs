@@ -18,7 +18,7 @@ use super::error::ClockError;
 use super::inject::{self, Patched};
 use super::page::{CLOCKS, Page};
 use super::segment::Line;
-use super::shared::{Shared, Supervised};
+use super::shared::{Shared, Supervised, Tally};
 use super::trace::{self, Event, Resume};
 use super::vdso::Vdso;
 use super::{bell, timers};
@@ -30,6 +30,8 @@ pub(super) struct Launched {
     /// With which status it ended. A tracer's process gets that once; whoever is its parent in the same
     /// process must not wait for it, since a wait by any thread would also take its stops.
     pub(super) end: Sender<i32>,
+    /// Whether it is a process of the host, to be counted, and not a canary.
+    pub(super) counted: bool,
 }
 
 /// A process under supervision.
@@ -47,14 +49,26 @@ pub(super) struct Process {
 pub(super) struct Thread {
     /// Its process.
     pub(super) process: i32,
-    /// Own monotonic time at which its last timed wait began, and the registers with which.
-    pub(super) wait: Option<(u64, Registers)>,
+    /// The last timed wait that it began.
+    pub(super) wait: Option<Begun>,
     /// It is about to make that wait again: what is left counts, not the whole timeout.
     pub(super) again: bool,
     /// What must be put right when it returns from its call.
     pub(super) on_return: Option<OnReturn>,
     /// Where its replaced timeouts go.
     pub(super) slot: Option<usize>,
+}
+
+/// A timed wait that a thread has begun.
+#[derive(Clone, Copy)]
+pub(super) struct Begun {
+    /// When, in own monotonic time.
+    pub(super) at_ns: u64,
+    /// How long it is to last in own time, if it is relative. Not to be read again: the kernel may have
+    /// put what was left in its place.
+    pub(super) length_ns: Option<u64>,
+    /// The registers with which it began.
+    pub(super) registers: Registers,
 }
 
 /// What must be put right when a thread returns from a call.
@@ -170,21 +184,35 @@ impl<'a> Supervisor<'a> {
             self.strays.insert(tid);
             return Ok(());
         }
+        // Whatever it stops for, it will not stop for our interruption any more (ptrace(2)).
+        let interrupted = self.interrupted.remove(&tid);
         match event {
             Event::Gone(status) => {
                 self.gone(tid, status);
                 Ok(())
             }
             Event::Seccomp => self.stopped_at_call(tid),
-            Event::Return => self.returning(tid),
+            Event::Return => {
+                self.returning(tid)?;
+                if interrupted {
+                    self.make_wait_again(tid, was_interrupted)?;
+                }
+                trace::resume(tid, Resume::Run(0))
+            }
             Event::Exec => self.executed(tid),
             Event::Child => self.made(tid),
             Event::Stop(signal) => {
-                self.make_wait_again(tid)?;
+                if interrupted {
+                    self.make_wait_again(tid, was_interrupted)?;
+                }
                 let how = signal.map_or(Resume::Run(0), |_| Resume::Listen);
                 trace::resume(tid, how)
             }
             Event::Signal(signal) => {
+                if interrupted {
+                    // Any other way to go on after a signal leads through the filter.
+                    self.make_wait_again(tid, |result| result == RESTART_BLOCK)?;
+                }
                 let waits_for_return = self.threads[&tid].on_return.is_some();
                 trace::resume(
                     tid,
@@ -215,7 +243,7 @@ impl<'a> Supervisor<'a> {
                     vdso,
                     timers: false,
                 };
-                self.processes.insert(pid, process);
+                self.add(pid, process);
                 let thread = Thread {
                     process: pid,
                     ..Thread::default()
@@ -282,7 +310,21 @@ impl<'a> Supervisor<'a> {
                 vdso: parent.vdso.clone(),
                 timers: parent.timers,
             };
-            self.processes.insert(child, process);
+            self.add(child, process);
+        }
+    }
+
+    fn add(&mut self, pid: i32, process: Process) {
+        self.processes.insert(pid, process);
+        if self.launched.counted {
+            self.shared.lock().processes.insert(pid);
+        }
+    }
+
+    /// Counts something, unless this is about a canary.
+    pub(super) fn count(&self, what: impl FnOnce(&mut Tally)) {
+        if self.launched.counted {
+            what(&mut self.shared.lock().tally);
         }
     }
 
@@ -311,6 +353,7 @@ impl<'a> Supervisor<'a> {
         }
         if self.threads_of(thread.process).is_empty() {
             self.processes.remove(&thread.process);
+            self.shared.lock().processes.remove(&thread.process);
         }
     }
 
@@ -332,7 +375,7 @@ impl<'a> Supervisor<'a> {
             _ => {
                 let registers = trace::registers(tid)?;
                 let name = arch::gap_name(registers.call());
-                *self.shared.lock().tally.gaps.entry(name).or_default() += 1;
+                self.count(|tally| *tally.gaps.entry(name).or_default() += 1);
                 Resume::Run(0)
             }
         };
@@ -350,12 +393,11 @@ impl<'a> Supervisor<'a> {
         for (pid, process) in &self.processes {
             if process.timers {
                 let rearmed = timers::rearm_all(*pid, &self.lines);
-                let mut state = self.shared.lock();
-                match rearmed {
-                    Ok(count) => state.tally.rearmed += count,
+                self.count(|tally| match rearmed {
+                    Ok(count) => tally.rearmed += count,
                     // The process ended meanwhile, or its timers expire when they would have.
-                    Err(_) => state.tally.missed += u64::from(is_alive(*pid)),
-                }
+                    Err(_) => tally.missed += u64::from(is_alive(*pid)),
+                });
             }
         }
         let waiting = self
@@ -381,30 +423,27 @@ impl<'a> Supervisor<'a> {
     }
 
     /// Makes a thread that was interrupted in a timed wait go into that wait again.
-    fn make_wait_again(&mut self, tid: i32) -> io::Result<()> {
-        if !self.interrupted.remove(&tid) {
-            return Ok(());
-        }
+    fn make_wait_again(&mut self, tid: i32, ended_early: fn(i64) -> bool) -> io::Result<()> {
         let mut registers = trace::registers(tid)?;
         let Some(thread) = self.threads.get_mut(&tid) else {
             return Ok(());
         };
         let number = registers.call();
-        if !arch::may_wait(number) || !was_interrupted(registers.result()) {
+        if !arch::may_wait(number) || !ended_early(registers.result()) {
             return Ok(());
         }
         let mut number = number;
         if arch::is_restart(number) {
             // The kernel would go on with the timeout that it knows.
-            let Some((_, began)) = &thread.wait else {
+            let Some(begun) = &thread.wait else {
                 return Ok(());
             };
-            number = began.call();
+            number = begun.registers.call();
         }
         registers.call_again(number);
         trace::set_registers(tid, &registers)?;
         thread.again = true;
-        self.shared.lock().tally.rearmed += 1;
+        self.count(|tally| tally.rearmed += 1);
         Ok(())
     }
 }
@@ -412,9 +451,12 @@ impl<'a> Supervisor<'a> {
 /// Whether a call's result says that a signal or a tracer ended it early: EINTR, or one of the kernel's
 /// codes for calls that it will restart (include/linux/errno.h).
 pub(super) fn was_interrupted(result: i64) -> bool {
-    const RESTARTS: [i64; 4] = [-512, -513, -514, -516];
+    const RESTARTS: [i64; 4] = [-512, -513, -514, RESTART_BLOCK];
     result == -i64::from(libc::EINTR) || RESTARTS.contains(&result)
 }
+
+/// The kernel's code for a wait that it goes on with itself, by the timeout that it knows.
+const RESTART_BLOCK: i64 = -516;
 
 /// Whether a thread waits in a call with a timeout, or may be about to.
 fn may_be_waiting(tid: i32) -> bool {

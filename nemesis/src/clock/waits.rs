@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use super::arch::{self, Left, Reading, Registers, Timeout};
 use super::inject::PAGE_ADDRESS;
 use super::page::is_skewed;
-use super::supervisor::{OnReturn, Process, Supervisor, Thread, was_interrupted};
+use super::supervisor::{Begun, OnReturn, Process, Supervisor, Thread, was_interrupted};
 use super::timers;
 use super::trace::{self, Resume, clock_ns};
 
@@ -31,53 +31,59 @@ impl Supervisor<'_> {
         let before = registers;
         let monotonic = self.lines[libc::CLOCK_MONOTONIC as usize].new;
         let now_ns = monotonic.own(clock_ns(libc::CLOCK_MONOTONIC));
-        let (lines, shared) = (&self.lines, self.shared);
+        let lines = &self.lines;
         let (Some(thread), Some(wait)) = (self.threads.get_mut(&tid), arch::wait(&registers))
         else {
             return Ok(Resume::Run(0));
         };
-        let began_ns = match thread.wait {
-            Some((began_ns, earlier)) if thread.again && earlier.same_call(&registers) => began_ns,
-            _ => now_ns,
+        let Some(process) = self.processes.get(&thread.process) else {
+            return Ok(Resume::Run(0));
         };
-        thread.again = false;
-        thread.wait = Some((began_ns, registers));
-        let tally = &mut shared.lock().tally;
-        tally.waits += 1;
-        let process = self.processes.get(&thread.process);
+        let argument = registers.argument(wait.argument);
+        let again = std::mem::take(&mut thread.again);
+        let earlier = thread
+            .wait
+            .filter(|begun| again && begun.registers.same_call(&registers));
+        let begun = earlier.unwrap_or_else(|| Begun {
+            at_ns: now_ns,
+            length_ns: process.length_ns(wait.timeout, argument),
+            registers,
+        });
+        thread.wait = Some(begun);
+        let real_ns = match (wait.timeout, begun.length_ns) {
+            (Timeout::Absolute(clock), _) if is_skewed(clock) => {
+                let segment = lines[clock as usize].new;
+                let deadline_ns = process.read_ns(argument, NS_PER_S);
+                deadline_ns
+                    .filter(|_| !segment.is_true())
+                    .map(|ns| segment.real(ns))
+            }
+            (_, Some(length_ns)) if earlier.is_some() || !monotonic.keeps_lengths() => {
+                let gone_ns = now_ns.saturating_sub(begun.at_ns);
+                Some(monotonic.real_length(length_ns.saturating_sub(gone_ns)))
+            }
+            _ => None,
+        };
         let mut how = Resume::Run(0);
-        if let Some(process) = process {
-            let argument = registers.argument(wait.argument);
-            let real_ns = match wait.timeout {
-                Timeout::Absolute(clock) if is_skewed(clock) => {
-                    let segment = lines[clock as usize].new;
-                    let deadline_ns = process.read_ns(argument, NS_PER_S);
-                    deadline_ns
-                        .filter(|_| !segment.is_true())
-                        .map(|ns| segment.real(ns))
-                }
-                Timeout::Absolute(_) => None,
-                _ if monotonic.keeps_lengths() && began_ns == now_ns => None,
-                relative => process.length_ns(relative, argument).map(|length_ns| {
-                    let gone_ns = now_ns.saturating_sub(began_ns);
-                    monotonic.real_length(length_ns.saturating_sub(gone_ns))
-                }),
-            };
-            if let Some(real_ns) = real_ns {
-                match process.replace(thread, &wait, &mut registers, real_ns) {
-                    true => {
-                        tally.rewritten += 1;
-                        thread.on_return = Some(OnReturn {
-                            registers: before,
-                            wait,
-                        });
-                        how = Resume::ToReturn(0);
-                    }
-                    false => tally.missed += 1,
-                }
+        let mut missed = false;
+        if let Some(real_ns) = real_ns {
+            if process.replace(thread, &wait, &mut registers, real_ns) {
+                thread.on_return = Some(OnReturn {
+                    registers: before,
+                    wait,
+                });
+                how = Resume::ToReturn(0);
+            } else {
+                missed = true;
             }
         }
-        if how != Resume::Run(0) {
+        let rewritten = how != Resume::Run(0);
+        self.count(|tally| {
+            tally.waits += 1;
+            tally.rewritten += u64::from(rewritten);
+            tally.missed += u64::from(missed);
+        });
+        if rewritten {
             trace::set_registers(tid, &registers)?;
         }
         Ok(how)
@@ -100,7 +106,7 @@ impl Supervisor<'_> {
                 thread.wait = None;
             }
         }
-        trace::resume(tid, Resume::Run(0))
+        Ok(())
     }
 
     /// A thread reads a clock by a system call: it is answered here and the call is not made.
@@ -126,10 +132,10 @@ impl Supervisor<'_> {
         if !is_skewed(clock) {
             return Ok(Resume::Run(0));
         }
-        let mut state = self.shared.lock();
+        let state = self.shared.lock();
         let own_ns = state.lines[clock as usize].own(clock_ns(clock));
-        state.tally.readings += 1;
         drop(state);
+        self.count(|tally| tally.readings += 1);
         let (seconds, rest_ns) = (own_ns / NS_PER_S, own_ns % NS_PER_S);
         let (address, parts, result) = match reading {
             Reading::Timespec(_, address) => (address, [seconds, rest_ns], 0),
@@ -192,7 +198,7 @@ impl Supervisor<'_> {
         let value = parts(value_ns, NS_PER_S);
         let words = [interval[0], interval[1], value[0], value[1]];
         let Some(at) = process.put(thread, &words) else {
-            self.shared.lock().tally.missed += 1;
+            self.count(|tally| tally.missed += 1);
             return Ok(Resume::Run(0));
         };
         registers.set_argument(ARGUMENT, at);
@@ -210,7 +216,7 @@ impl Supervisor<'_> {
 }
 
 impl Process {
-    /// A length of time that is a wait's timeout, in nanoseconds, if the kernel would take it.
+    /// A length of time that is a wait's timeout, in nanoseconds, if it is one and the kernel would take it.
     fn length_ns(&self, timeout: Timeout, argument: u64) -> Option<u64> {
         match timeout {
             Timeout::Milliseconds { .. } => {
@@ -218,7 +224,8 @@ impl Process {
                 Some(milliseconds * NS_PER_MS)
             }
             Timeout::Timeval => self.read_ns(argument, US_PER_S),
-            Timeout::Relative | Timeout::Absolute(_) => self.read_ns(argument, NS_PER_S),
+            Timeout::Relative => self.read_ns(argument, NS_PER_S),
+            Timeout::Absolute(_) => None,
         }
     }
 
