@@ -154,7 +154,7 @@ async fn memory_hands_the_lock_over_and_reports_accesses_in_order() {
     assert!(
         matches!(resource.write(write(2, Some(1), &[8])).await, Reply::Fail(reason) if reason.code == "stale-token")
     );
-    let Reply::Ok(read) = resource.read("l0/0", Some(3)).await else {
+    let Reply::Ok(read) = resource.read("l0/0", Some(3), Some(2)).await else {
         panic!("no read")
     };
     assert_eq!((read.version, read.elements), (1, vec![7]));

@@ -253,10 +253,10 @@ fn a_revoked_lease_is_noticed_and_guards_the_resource() {
                 fail_code(registers.write(write(&[1, 2], true)).await),
                 "guard-failed"
             );
-            assert_eq!(ok(registers.read(name, None).await).elements, [1]);
+            assert_eq!(ok(registers.read(name, None, None).await).elements, [1]);
             let second = ok(registers.write(write(&[1, 3], false)).await);
             assert!(second > first);
-            let read = ok(registers.read(name, None).await);
+            let read = ok(registers.read(name, None, None).await);
             assert_eq!((read.version, read.elements), (second, vec![1, 3]));
 
             // The loser can go on: with a new lease and a greater token.

@@ -404,7 +404,7 @@ impl SetUp<'_> {
                 request_timeout_ms: 2000,
             };
             match (spec.connect)(config).await {
-                Ok(resource) => match resource.read(key, None).await {
+                Ok(resource) => match resource.read(key, None, None).await {
                     Reply::Ok(register) => return Ok(register),
                     Reply::Fail(reason) | Reply::Info(reason) => {
                         why = format!("{}: {reason}", node.name)

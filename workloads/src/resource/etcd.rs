@@ -107,7 +107,12 @@ impl Registers {
 }
 
 impl Resource for Registers {
-    fn read<'a>(&'a self, key: &'a str, _op: Option<u64>) -> BoxFuture<'a, Reply<Snapshot>> {
+    fn read<'a>(
+        &'a self,
+        key: &'a str,
+        _op: Option<u64>,
+        _token: Option<u64>,
+    ) -> BoxFuture<'a, Reply<Snapshot>> {
         self.read(key).boxed()
     }
 

@@ -59,7 +59,14 @@ pub struct ResourceConfig {
 pub trait Resource: Send + Sync {
     /// Reads a register; one that was never written is empty and has version 0.
     /// `op` is the operation behind it (absent for the controller's own final read).
-    fn read<'a>(&'a self, key: &'a str, op: Option<u64>) -> BoxFuture<'a, Reply<Snapshot>>;
+    /// `token` is the reader's fencing token: a resource that enforces tokens must see it here already, or
+    /// an older holder's write could still slip in between this read and the write that is built on it.
+    fn read<'a>(
+        &'a self,
+        key: &'a str,
+        op: Option<u64>,
+        token: Option<u64>,
+    ) -> BoxFuture<'a, Reply<Snapshot>>;
 
     /// Replaces a register's content and returns its new version.
     fn write<'a>(&'a self, write: Write<'a>) -> BoxFuture<'a, Reply<u64>>;

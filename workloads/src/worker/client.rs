@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use checkers::history::{Completion, Function, Outcome};
+use checkers::history::{Completion, Function, Ns, Outcome};
 use tokio::task::AbortHandle;
 
 use super::protocol::{FromWorker, LostLine};
@@ -95,6 +95,7 @@ impl Client {
         done.return_ns = truth::now_ns();
         done.renewed_ns = self.belief.renewed_ns().or(renewed_ns);
         let acquired = step.f == Function::Acquire && matches!(reply, Reply::Ok(()));
+        let return_ns = done.return_ns;
         let outcome = match reply {
             Reply::Ok(()) => Outcome::Ok,
             Reply::Fail(reason) => {
@@ -108,7 +109,7 @@ impl Client {
         };
         self.out.line(&FromWorker::done(outcome, done));
         if acquired && self.leased {
-            self.watch_belief(step.lock);
+            self.watch_belief(step.lock, return_ns);
         }
     }
 
@@ -142,10 +143,14 @@ impl Client {
         let (Some(resource), Some(key)) = (&self.resource, &step.key) else {
             return Reply::fail("bad-step", "a read needs a resource and a `key`");
         };
-        resource.read(key, Some(step.op)).await.map(|snapshot| {
-            done.version = Some(snapshot.version);
-            self.read = Some((key.clone(), snapshot));
-        })
+        let token = self.grant.as_ref().and_then(|grant| grant.token);
+        resource
+            .read(key, Some(step.op), token)
+            .await
+            .map(|snapshot| {
+                done.version = Some(snapshot.version);
+                self.read = Some((key.clone(), snapshot));
+            })
     }
 
     async fn write(&mut self, step: &OwnedStep, done: &mut Completion) -> Reply<()> {
@@ -187,7 +192,8 @@ impl Client {
     }
 
     /// Reports the moment at which the holder could know that its lock is gone.
-    fn watch_belief(&mut self, lock: String) {
+    /// What was lost while the acquire was still under way the holder learns when it returns.
+    fn watch_belief(&mut self, lock: String, acquired_ns: Ns) {
         self.stop_watching();
         let (belief, out, client) = (Arc::clone(&self.belief), self.out.clone(), self.id);
         let own_deadline = self.discipline == Discipline::Deadline;
@@ -196,6 +202,7 @@ impl Client {
                 (moment, why) = belief.until_told_lost() => (moment.truth_ns, why),
                 () = belief.until_deadline(), if own_deadline => (truth::now_ns(), "deadline".to_owned()),
             };
+            let at_ns = at_ns.max(acquired_ns);
             out.line(&FromWorker {
                 lost: Some(LostLine {
                     client,

@@ -40,13 +40,19 @@ struct MemoryResource {
 }
 
 impl Resource for MemoryResource {
-    fn read<'a>(&'a self, key: &'a str, op: Option<u64>) -> BoxFuture<'a, Reply<Snapshot>> {
+    fn read<'a>(
+        &'a self,
+        key: &'a str,
+        op: Option<u64>,
+        token: Option<u64>,
+    ) -> BoxFuture<'a, Reply<Snapshot>> {
         async move {
             let request = |id| Request {
                 id,
                 verb: Verb::Read,
                 key: Some(key.into()),
                 op,
+                token,
                 ..Request::default()
             };
             match self.client.call(request).await {

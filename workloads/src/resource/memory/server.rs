@@ -101,12 +101,25 @@ impl Handler for MemoryHandler {
         let mut state = self.state();
         let answer = match request.verb {
             Verb::Read => {
-                let (register, access) = state.store.read(key, request.op, truth::now_ns());
-                access.into_iter().for_each(&self.sink);
-                Answer {
-                    version: Some(register.version),
-                    elements: Some(register.elements),
-                    ..Answer::default()
+                match state
+                    .store
+                    .read(key, request.op, request.token, truth::now_ns())
+                {
+                    Ok((register, access)) => {
+                        access.into_iter().for_each(&self.sink);
+                        Answer {
+                            version: Some(register.version),
+                            elements: Some(register.elements),
+                            ..Answer::default()
+                        }
+                    }
+                    Err((refusal, access)) => {
+                        (self.sink)(access);
+                        Answer {
+                            refused: Some(refusal),
+                            ..Answer::default()
+                        }
+                    }
                 }
             }
             Verb::Write => {

@@ -62,22 +62,33 @@ impl Store {
         }
     }
 
-    /// Reads a register; an operation's read is also an access in the store's order.
-    pub fn read(&mut self, key: &str, op: Option<u64>, at_ns: Ns) -> (Snapshot, Option<Access>) {
-        let snapshot = self.registers.get(key).cloned().unwrap_or_default();
-        let access = op.map(|op| {
-            self.access(
-                op,
-                key,
-                Function::Read,
-                None,
-                true,
-                snapshot.version,
-                Vec::new(),
-                at_ns,
-            )
-        });
-        (snapshot, access)
+    /// Reads a register, or refuses to. An operation's read is also an access in the store's order; the
+    /// controller's own (`op` absent) is not, and needs no token.
+    ///
+    /// A read shows its token like a write: from then on the store knows that an older holder is over. Were
+    /// only writes checked, an older holder's write could still be accepted between this read and the write
+    /// that is built on it, and would be lost.
+    ///
+    /// # Errors
+    /// The refusal, with its access.
+    pub fn read(
+        &mut self,
+        key: &str,
+        op: Option<u64>,
+        token: Option<u64>,
+        at_ns: Ns,
+    ) -> Result<(Snapshot, Option<Access>), (Refusal, Access)> {
+        let register = self.registers.get(key).cloned().unwrap_or_default();
+        let Some(op) = op else {
+            return Ok((register, None));
+        };
+        let admitted = self.admit(key, token);
+        let mut access = self.access(op, key, Function::Read, token, register.version, at_ns);
+        access.accepted = admitted.is_ok();
+        match admitted {
+            Ok(()) => Ok((register, Some(access))),
+            Err(refusal) => Err((refusal, access)),
+        }
     }
 
     /// Replaces a register's content, or refuses to. Gives the new version and the access in the store's order.
@@ -92,55 +103,41 @@ impl Store {
         token: Option<u64>,
         at_ns: Ns,
     ) -> Result<(u64, Access), (Refusal, Access)> {
-        let scope = key.split('/').next().unwrap_or(key);
-        let highest = self.highest.get(scope).copied();
         let version = self
             .registers
             .get(key)
             .map_or(0, |register| register.version);
-        let refusal = match (self.policy, token) {
-            (TokenPolicy::Record, _) => None,
-            (TokenPolicy::Enforce, None) => Some(Refusal::NoToken),
-            (TokenPolicy::Enforce, Some(token)) => highest
-                .filter(|highest| token < *highest)
-                .map(|_| Refusal::StaleToken),
-        };
-        if let Some(refusal) = refusal {
-            return Err((
-                refusal,
-                self.access(
-                    op,
-                    key,
-                    Function::Write,
-                    token,
-                    false,
-                    version,
-                    Vec::new(),
-                    at_ns,
-                ),
-            ));
+        let admitted = self.admit(key, token);
+        let mut access = self.access(op, key, Function::Write, token, version, at_ns);
+        if let Err(refusal) = admitted {
+            access.accepted = false;
+            return Err((refusal, access));
+        }
+        let register = self.registers.entry(key.to_owned()).or_default();
+        access.removed = removed(&register.elements, &elements);
+        register.version += 1;
+        register.elements = elements;
+        access.version = register.version;
+        Ok((register.version, access))
+    }
+
+    /// Lets a token in or refuses it; one that is let in is the lowest from then on.
+    fn admit(&mut self, key: &str, token: Option<u64>) -> Result<(), Refusal> {
+        let scope = key.split('/').next().unwrap_or(key);
+        let highest = self.highest.get(scope).copied();
+        if self.policy == TokenPolicy::Enforce {
+            match token {
+                None => return Err(Refusal::NoToken),
+                Some(token) if highest.is_some_and(|highest| token < highest) => {
+                    return Err(Refusal::StaleToken);
+                }
+                Some(_) => {}
+            }
         }
         if let Some(token) = token.filter(|token| highest.is_none_or(|highest| *token > highest)) {
             self.highest.insert(scope.to_owned(), token);
         }
-        let register = self.registers.entry(key.to_owned()).or_default();
-        let removed = removed(&register.elements, &elements);
-        register.version += 1;
-        register.elements = elements;
-        let version = register.version;
-        Ok((
-            version,
-            self.access(
-                op,
-                key,
-                Function::Write,
-                token,
-                true,
-                version,
-                removed,
-                at_ns,
-            ),
-        ))
+        Ok(())
     }
 
     /// Every register, by name.
@@ -155,16 +152,14 @@ impl Store {
         all
     }
 
-    #[allow(clippy::too_many_arguments)]
+    /// An accepted access that removes nothing, at the next place in the store's order.
     fn access(
         &mut self,
         op: u64,
         key: &str,
         f: Function,
         token: Option<u64>,
-        accepted: bool,
         version: u64,
-        removed: Vec<u64>,
         at_ns: Ns,
     ) -> Access {
         let seq = self.next_seq;
@@ -175,9 +170,9 @@ impl Store {
             key: key.to_owned(),
             f,
             token,
-            accepted,
+            accepted: true,
             version,
-            removed,
+            removed: Vec::new(),
             at_ns,
         }
     }
@@ -207,6 +202,18 @@ mod tests {
         store.write("l0/0", 2, vec![1, 2], Some(6), 20).unwrap();
         let (version, access) = store.write("l0/0", 3, vec![1, 3], Some(5), 30).unwrap();
         assert_eq!((version, access.removed), (3, vec![2]));
+    }
+
+    #[test]
+    fn a_read_shows_its_token_so_that_an_older_write_cannot_slip_in_behind_it() {
+        let mut store = Store::new(TokenPolicy::Enforce);
+        store.read("l0/0", Some(1), Some(5), 10).unwrap();
+        store.read("l0/0", Some(2), Some(6), 20).unwrap();
+        let stale = store.write("l0/0", 3, vec![1], Some(5), 30).unwrap_err();
+        assert_eq!(stale.0, Refusal::StaleToken);
+        let late = store.read("l0/0", Some(4), Some(5), 40).unwrap_err();
+        assert_eq!((late.0, late.1.accepted), (Refusal::StaleToken, false));
+        assert!(store.read("l0/0", None, None, 50).unwrap().1.is_none());
     }
 
     #[test]

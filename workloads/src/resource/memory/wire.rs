@@ -40,7 +40,7 @@ pub struct Request<'a> {
     /// The new content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub elements: Option<Cow<'a, [u64]>>,
-    /// The fencing token of a write; the grant that a release gives back.
+    /// The fencing token of a read or write; the grant that a release gives back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<u64>,
 }
