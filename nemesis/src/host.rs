@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::Target;
+use crate::clock::HostClock;
 use crate::mechanism::fsync_gate::FsyncGate;
 use crate::mechanism::links::Links;
 use crate::mechanism::undo_fs::UndoFs;
@@ -82,6 +83,12 @@ pub trait HostControl: Send + Sync {
     /// The gate that every sync of the application passes, if it was started with one
     /// ([`Need::FsyncGate`](crate::Need::FsyncGate)).
     fn fsync_gate(&self) -> Option<&FsyncGate> {
+        None
+    }
+
+    /// The clock that the application lives by, if it was started with one of its own
+    /// ([`Need::Clock`](crate::Need::Clock)).
+    fn clock(&self) -> Option<&HostClock> {
         None
     }
 

@@ -13,6 +13,8 @@ pub enum Need {
     /// Its data lies on a disk that can forget what was not synced
     /// ([`mechanism::undo_fs`](crate::mechanism::undo_fs)).
     UndoFs,
+    /// Its processes have a clock of their own ([`clock`](crate::clock)).
+    Clock,
 }
 
 impl fmt::Display for Need {
@@ -20,6 +22,7 @@ impl fmt::Display for Need {
         f.write_str(match self {
             Self::FsyncGate => "fsync gate",
             Self::UndoFs => "file system that forgets",
+            Self::Clock => "clock of its own",
         })
     }
 }

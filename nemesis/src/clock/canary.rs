@@ -112,21 +112,21 @@ pub fn main() -> ExitCode {
         std::process::exit(0);
     });
     let mut out = io::stdout().lock();
-    loop {
-        for sample in [
-            read(),
-            Sample::Slept(nap(thread::sleep)),
-            Sample::Waited(nap(wait)),
-        ] {
+    let lives: [fn() -> Sample; 3] = [
+        read,
+        || Sample::Slept(nap(thread::sleep)),
+        || Sample::Waited(nap(wait)),
+    ];
+    for life in lives.iter().cycle() {
+        if writeln!(out, "{}", life())
+            .and_then(|()| out.flush())
+            .is_err()
+        {
             // Its parent has gone.
-            if writeln!(out, "{sample}")
-                .and_then(|()| out.flush())
-                .is_err()
-            {
-                return ExitCode::SUCCESS;
-            }
+            break;
         }
     }
+    ExitCode::SUCCESS
 }
 
 fn read() -> Sample {

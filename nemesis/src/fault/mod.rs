@@ -13,6 +13,9 @@ use crate::mechanism::Availability;
 use crate::receipt::Receipt;
 use crate::{HostControl, Need, Now, ParamSpec, Params, Target, World};
 
+pub mod clock_jump;
+pub mod clock_offset;
+pub mod clock_rate;
 pub mod crash;
 pub mod disk;
 pub mod link;
@@ -21,6 +24,7 @@ pub mod pause;
 pub mod power_loss;
 
 mod shape;
+mod skew;
 mod standing;
 
 /// Every fault, in the order in which lists show them.
@@ -31,6 +35,9 @@ pub const FAULTS: &[FaultSpec] = &[
     partition::SPEC,
     link::SPEC,
     power_loss::SPEC,
+    clock_rate::SPEC,
+    clock_jump::SPEC,
+    clock_offset::SPEC,
 ];
 
 /// Finds a fault by its registry name.
@@ -49,6 +56,8 @@ pub enum Layer {
     Network,
     /// What is written to the disk.
     Disk,
+    /// What its clocks say.
+    Clock,
 }
 
 /// An entry of the registry.

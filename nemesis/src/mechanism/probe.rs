@@ -3,16 +3,17 @@
 //! Nothing is concluded from versions or settings: what works is what worked. The child is `sleep`,
 //! which ends by itself should we be killed in the middle.
 
-use std::io;
+use std::io::{self, Read};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::HostControl;
+use crate::clock::HostClock;
 use crate::mechanism::cgroup::OwnCgroup;
 use crate::mechanism::fsync_gate::{Answer, FsyncGate, launch};
 use crate::mechanism::proof::ProcessId;
@@ -154,6 +155,52 @@ fn forget_a_file(backing: &Path, point: &Path) -> Result<(), String> {
     Err(format!(
         "expected to keep one file of two, found that the writer {wrote} and {loss}"
     ))
+}
+
+/// Lets a child read the wall clock, sleep, and read again at twice the speed and an hour ahead.
+#[must_use]
+pub fn own_clock() -> Availability {
+    const HOUR_S: i64 = 3600;
+    let tried = || {
+        let clock = HostClock::new("probe");
+        clock.set_rate(2.0).map_err(|error| error.to_string())?;
+        clock
+            .step_wall(HOUR_S * 1_000_000_000)
+            .map_err(|error| error.to_string())?;
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", "date +%s; sleep 0.2"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        let began = Instant::now();
+        let mut child = clock.spawn(&mut command).map_err(|error| error.to_string())?;
+        let mut text = String::new();
+        if let Some(out) = &mut child.stdout {
+            out.read_to_string(&mut text)
+                .map_err(|error| error.to_string())?;
+        }
+        child.wait().map_err(|error| error.to_string())?;
+        let took = began.elapsed();
+        let ahead_s = text.trim().parse::<i64>().unwrap_or(0) - wall_ns() as i64 / 1_000_000_000;
+        // The sleep itself may not be longer than asked, whatever else the machine does meanwhile.
+        if (ahead_s - HOUR_S).abs() > 2 || took < Duration::from_millis(100) {
+            return Err(format!(
+                "expected a child an hour ahead that sleeps for 0.1 s, found it {ahead_s} s ahead and \
+                 asleep for {took:?}"
+            ));
+        }
+        if clock.tally().rewritten == 0 {
+            return Err(format!("expected a sleep to be rewritten, found {}", clock.tally()));
+        }
+        Ok(())
+    };
+    report(
+        "own clock (ptrace, seccomp, vDSO)",
+        "a child read and slept by a clock of its own",
+        tried(),
+        "",
+    )
 }
 
 fn report(

@@ -142,7 +142,10 @@ fn lives_at(rate: f64, name: &str, command: &[PathBuf]) {
     println!("{name} at {rate}: {achieved:.5}; waits {waits:.4?} of {expected}; {tally}");
     // A line is heard a little after it was written, and the machine may be busy.
     let tolerance = 0.05 / (last.0 - first.0);
-    assert!((achieved / rate - 1.0).abs() < tolerance.max(0.001), "{name}: {achieved}");
+    assert!(
+        (achieved / rate - 1.0).abs() < tolerance.max(0.001),
+        "{name}: {achieved}"
+    );
     // Three kinds of waits, twice each: the better one of each counts.
     for kind in 0..3 {
         let best = waits[kind].min(waits[kind + 3]);
@@ -178,7 +181,10 @@ fn follows(name: &str, command: &[PathBuf]) {
         clock.set_rate(10.0).expect("set");
         let ended = ticking.next();
         let took = ended.0 - began.0;
-        println!("{name}: wait {kind} took {took:.4} s of 1.125; {}", clock.tally());
+        println!(
+            "{name}: wait {kind} took {took:.4} s of 1.125; {}",
+            clock.tally()
+        );
         assert!((took - 1.125).abs() < 0.08, "{name}: wait {kind}: {took}");
         assert!(ended.1 - began.1 >= 1.99, "{name}: {began:?} {ended:?}");
         clock.heal().expect("healed");
