@@ -3,6 +3,7 @@
 
 pub mod backend;
 pub mod cli;
+pub mod doctor;
 pub mod evaluate;
 pub mod exit;
 pub mod known;

@@ -13,6 +13,7 @@ pub mod backends;
 pub mod bench;
 pub mod check;
 pub mod check_file;
+pub mod doctor;
 pub mod export;
 pub mod list;
 pub mod parts;
@@ -36,7 +37,10 @@ enum Verb {
     Export(export::ExportArgs),
     List(list::ListArgs),
     Backends(backends::BackendsArgs),
+    Doctor(doctor::DoctorArgs),
     Bench(bench::BenchArgs),
+    #[command(hide = true)]
+    DoctorInside,
     #[command(hide = true)]
     Worker,
     #[command(hide = true)]
@@ -71,6 +75,8 @@ pub fn main() -> ExitCode {
         Verb::List(args) => list::run(&args),
         Verb::Backends(args) => backends::run(args).map(|()| Exit::Met),
         Verb::Bench(args) => bench::run(&args),
+        Verb::Doctor(args) => doctor::run(&args),
+        Verb::DoctorInside => Ok(crate::doctor::inside::main(crate::doctor::inherited_pipe())),
         Verb::Worker => parts::worker(),
         Verb::Controller(args) => Ok(parts::controller(&args)),
         Verb::BuiltinServer(args) => parts::builtin_server(&args),
