@@ -138,14 +138,14 @@ fn controller(bench: &Bench, launcher: i32) -> Option<i32> {
 
 /// What a run could leave in the kernel: network links, mounts, cgroups, namespaces.
 #[derive(Debug)]
-struct Leftovers {
+pub(crate) struct Leftovers {
     links: usize,
     mounts: usize,
     cgroups: Vec<PathBuf>,
 }
 
 impl Leftovers {
-    fn now() -> Self {
+    pub(crate) fn now() -> Self {
         let lines = |path: &str| std::fs::read_to_string(path).unwrap().lines().count();
         let roots = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
         let folders = roots
@@ -180,7 +180,7 @@ impl Leftovers {
     }
 
     /// Whether nothing has been added since.
-    fn is_all(&self) -> bool {
+    pub(crate) fn is_all(&self) -> bool {
         let now = Self::now();
         now.links <= self.links && now.mounts <= self.mounts && now.cgroups.is_empty()
     }

@@ -5,6 +5,7 @@
 
 mod bench;
 mod builtin;
+mod disk;
 mod etcd;
 mod kill;
 mod mistakes;
