@@ -44,6 +44,8 @@ enum Verb {
     #[command(hide = true)]
     Worker,
     #[command(hide = true)]
+    ClockCanary,
+    #[command(hide = true)]
     Controller(parts::ControllerArgs),
     #[command(hide = true)]
     BuiltinServer(parts::BuiltinServerArgs),
@@ -78,6 +80,7 @@ pub fn main() -> ExitCode {
         Verb::Doctor(args) => doctor::run(&args),
         Verb::DoctorInside => Ok(crate::doctor::inside::main(crate::doctor::inherited_pipe())),
         Verb::Worker => parts::worker(),
+        Verb::ClockCanary => return nemesis::clock::canary::main(),
         Verb::Controller(args) => Ok(parts::controller(&args)),
         Verb::BuiltinServer(args) => parts::builtin_server(&args),
     };

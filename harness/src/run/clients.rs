@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use nemesis::clock::HostClock;
 use nix::fcntl::OFlag;
 use nix::unistd::pipe2;
 use workloads::worker::protocol::Setup;
@@ -17,7 +18,7 @@ use super::place::{Place, small};
 use super::wake::{Wake, Wakes};
 use super::worker::Worker;
 use crate::backend::CommandLine;
-use crate::sandbox::{Host, ProcessSpec, client_address};
+use crate::sandbox::{Host, ProcessSpec, Under, client_address};
 
 /// What every worker of a trial has in common.
 pub struct ClientSpec {
@@ -52,7 +53,9 @@ pub fn start(
             },
         )?;
         let (setup, node) = (spec.setup)(index);
+        let clock = place.client_clock(&name);
         let launch = Launch {
+            clock: clock.clone(),
             argv: spec.argv.clone(),
             log: place.logs.join(format!("{name}.log")),
             node,
@@ -69,13 +72,15 @@ pub fn start(
             wakes.push(Wake::WorkerRestarted(Box::new(worker)));
             Ok(())
         };
-        hosts.push(Arc::new(ManagedHost::new(host, Box::new(restart))));
+        let host = ManagedHost::new(host, Box::new(restart)).with_clock(clock);
+        hosts.push(Arc::new(host));
     }
     Ok((hosts, workers))
 }
 
 /// How one worker is started, and started again.
 struct Launch {
+    clock: Option<HostClock>,
     argv: Vec<OsString>,
     log: PathBuf,
     node: String,
@@ -86,15 +91,19 @@ impl Launch {
     fn start(&self, host: &Host, home: &Path) -> io::Result<Worker> {
         let (input_reader, input) = pipe2(OFlag::O_CLOEXEC)?;
         let (output, output_writer) = pipe2(OFlag::O_CLOEXEC)?;
-        host.spawn(ProcessSpec {
+        let spec = ProcessSpec {
             argv: self.argv.clone(),
             env: base_env(home),
             cwd: Some(home.to_owned()),
             stdin: input_reader,
             stdout: output_writer,
             stderr: OwnedFd::from(append(&self.log)?),
-        })
-        .map_err(io::Error::other)?;
+        };
+        let under = Under {
+            clock: self.clock.as_ref(),
+            gate: None,
+        };
+        host.spawn_under(spec, under)?;
         let mut worker = Worker::new(host.name().to_owned(), self.node.clone(), input, output)?;
         worker.set_up(&self.setup).map_err(io::Error::other)?;
         Ok(worker)

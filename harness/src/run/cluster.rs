@@ -17,7 +17,7 @@ use workloads::truth::now_ns;
 use super::host::ManagedHost;
 use super::place::{Place, small};
 use crate::backend::{BackendSpec, ClusterInfo, CommandLine, NodeInfo};
-use crate::sandbox::{Host, ProcessSpec, node_address};
+use crate::sandbox::{Host, ProcessSpec, Under, node_address};
 use crate::scenario::ClusterPlan;
 
 /// How long a healed cluster may take until it accepts writes again.
@@ -104,11 +104,19 @@ impl Cluster {
             .needs
             .contains(&Need::FsyncGate)
             .then(|| Arc::new(FsyncGate::new(&node.name, now_ns)));
-        let behind = gate.clone();
-        let restart = move |host: &Host| spawn(host, &command, &data, &log, behind.as_deref());
+        let clock = place.node_clock(&node.name);
+        let (behind, by) = (gate.clone(), clock.clone());
+        let restart = move |host: &Host| {
+            let under = Under {
+                gate: behind.as_deref(),
+                clock: by.as_ref(),
+            };
+            spawn(host, &command, &data, &log, under)
+        };
         let host = ManagedHost::new(host, Box::new(restart))
             .with_gate(gate)
-            .with_disk(disk);
+            .with_disk(disk)
+            .with_clock(clock);
         self.hosts.push(Arc::new(host));
         Ok(())
     }
@@ -231,7 +239,7 @@ fn spawn(
     command: &CommandLine,
     data: &Path,
     log: &Path,
-    gate: Option<&FsyncGate>,
+    under: Under<'_>,
 ) -> io::Result<()> {
     let log = append(log)?;
     let mut env = base_env(data);
@@ -244,9 +252,5 @@ fn spawn(
         stdout: OwnedFd::from(log.try_clone()?),
         stderr: OwnedFd::from(log),
     };
-    let Some(gate) = gate else {
-        return host.spawn(spec).map(|_| ()).map_err(io::Error::other);
-    };
-    let (process, listener) = host.spawn_gated(spec).map_err(io::Error::other)?;
-    gate.attach(listener, process.pid)
+    host.spawn_under(spec, under).map(drop)
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nemesis::HostControl;
+use nemesis::clock::HostClock;
 use nemesis::mechanism::fsync_gate::FsyncGate;
 use nemesis::mechanism::undo_fs::UndoFs;
 use nix::sys::signal::Signal;
@@ -25,6 +26,7 @@ pub struct ManagedHost {
     restart: Restart,
     gate: Option<Arc<FsyncGate>>,
     disk: Option<UndoFs>,
+    clock: Option<HostClock>,
 }
 
 impl ManagedHost {
@@ -38,6 +40,7 @@ impl ManagedHost {
             restart,
             gate: None,
             disk: None,
+            clock: None,
         }
     }
 
@@ -51,6 +54,12 @@ impl ManagedHost {
     #[must_use]
     pub fn with_disk(self, disk: Option<UndoFs>) -> Self {
         Self { disk, ..self }
+    }
+
+    /// The same host, with the clock that its process lives by.
+    #[must_use]
+    pub fn with_clock(self, clock: Option<HostClock>) -> Self {
+        Self { clock, ..self }
     }
 
     /// The host.
@@ -130,6 +139,10 @@ impl HostControl for ManagedHost {
 
     fn fsync_gate(&self) -> Option<&FsyncGate> {
         self.gate.as_deref()
+    }
+
+    fn clock(&self) -> Option<&HostClock> {
+        self.clock.as_ref()
     }
 
     fn cgroup(&self) -> Option<&Path> {

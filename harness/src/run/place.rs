@@ -5,11 +5,15 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use nemesis::Need;
+use nemesis::clock::HostClock;
 use nemesis::fault::{self, FaultSpec, Layer};
+use nemesis::{Need, Target};
 
 use crate::sandbox::{Host, HostSpec, Inside, Network, client_address, node_address};
 use crate::scenario::ArmPlan;
+
+// Workers' stamps must stay true under a clock fault.
+const _: () = assert!(nemesis::clock::TRUTH_MARKER == workloads::truth::MARKER);
 
 /// A sandbox in which hosts can be started.
 pub struct Place {
@@ -21,6 +25,8 @@ pub struct Place {
     pub logs: PathBuf,
     /// What the nodes must be started with so that the arm's faults can strike them.
     pub needs: BTreeSet<Need>,
+    /// The targets of the arm's clock faults: no other host has a clock of its own.
+    clock_targets: Vec<Target>,
     /// The addresses of every node and client of the trial.
     addresses: Vec<Ipv4Addr>,
 }
@@ -44,6 +50,13 @@ impl Place {
             // A run whose faults cannot strike is not worth its time.
             network.links().check()?;
         }
+        let clock_targets = arm
+            .faults
+            .iter()
+            .filter(|plan| {
+                fault::find(&plan.kind).is_some_and(|spec| spec.needs.contains(&Need::Clock))
+            })
+            .map(|plan| plan.target.clone());
         Ok(Self {
             inside,
             network,
@@ -52,8 +65,31 @@ impl Place {
                 .iter()
                 .flat_map(|spec| spec.needs.iter().copied())
                 .collect(),
+            clock_targets: clock_targets.collect(),
             addresses: nodes.chain(clients).collect(),
         })
+    }
+
+    /// The clock of a node, if a fault can reach it.
+    #[must_use]
+    pub fn node_clock(&self, name: &str) -> Option<HostClock> {
+        let reaches = |target: &Target| match target {
+            Target::Node(node) => node == name,
+            other => !is_client(other),
+        };
+        let clocked = self.clock_targets.iter().any(reaches);
+        clocked.then(|| HostClock::new(name))
+    }
+
+    /// The clock of a client host, if a fault can reach it.
+    #[must_use]
+    pub fn client_clock(&self, name: &str) -> Option<HostClock> {
+        let reaches = |target: &Target| match target {
+            Target::ClientHost(client) => client == name,
+            other => is_client(other),
+        };
+        let clocked = self.clock_targets.iter().any(reaches);
+        clocked.then(|| HostClock::new(name))
     }
 
     /// Starts a host that knows the hardware addresses of all others: ARP must not be a variable.
@@ -79,4 +115,12 @@ impl Place {
 /// Host numbers are far below what an address can hold; scenario files are checked for it.
 pub(super) fn small(number: u32) -> u16 {
     u16::try_from(number).unwrap_or(u16::MAX)
+}
+
+/// Whether a target is a client host.
+fn is_client(target: &Target) -> bool {
+    matches!(
+        target,
+        Target::Holder | Target::Waiter | Target::Client | Target::ClientHost(_)
+    )
 }

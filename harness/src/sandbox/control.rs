@@ -38,8 +38,7 @@ pub(super) enum Request {
         /// Hosts that it will talk to.
         neighbours: Vec<Ipv4Addr>,
     },
-    /// Start a process. Its stdin, stdout and stderr come along, and, if every sync of it is to pass
-    /// the fsync gate, a socket over which it sends the gate's listener.
+    /// Start a process. Its stdin, stdout and stderr come along, and then the sockets that are said to.
     Spawn {
         /// The controller's number for it.
         id: u64,
@@ -49,6 +48,10 @@ pub(super) enum Request {
         env: Vec<(OsString, OsString)>,
         /// Working directory; `/` if absent.
         cwd: Option<PathBuf>,
+        /// A socket comes along over which it sends the listener of its fsync gate.
+        gate: bool,
+        /// A socket comes along over which it waits for the supervisor of its clock.
+        clock: bool,
     },
     /// Signal every process of the host except its init.
     SignalAll {
@@ -106,7 +109,7 @@ pub(super) struct Exited {
 }
 
 /// Most descriptors that a packet carries.
-const MOST_FDS: usize = 4;
+const MOST_FDS: usize = 5;
 
 /// Asked-for size of the send buffer, which bounds a message; the kernel doubles it, and cuts it at the
 /// system's `net.core.wmem_max`.
@@ -362,6 +365,8 @@ mod tests {
             argv: vec!["a".into()],
             env,
             cwd: None,
+            gate: false,
+            clock: false,
         };
         ours.send(&sent, &[], None, MsgFlags::empty()).unwrap();
         let packet = theirs.receive::<Request>(MsgFlags::empty()).unwrap();

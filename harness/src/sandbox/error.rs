@@ -90,6 +90,8 @@ pub enum Step {
     Cgroup,
     /// Installing a seccomp filter that asks us.
     Gate,
+    /// The supervisor and the filter of a clock of its own.
+    Clock,
     /// Destroying connections.
     Sockets,
     /// Anything else.
@@ -195,6 +197,10 @@ fn advice(step: Step, errno: Errno) -> Option<&'static str> {
         (Step::Gate, Errno::EINVAL | Errno::ENOSYS) => {
             "The kernel cannot ask about system calls: Linux 5.5 with CONFIG_SECCOMP_FILTER is needed for disk \
              faults"
+        }
+        (Step::Clock, Errno::ECANCELED) => "Its supervisor did not let it go on and says why",
+        (Step::Clock, _) => {
+            "A clock fault needs ptrace and seccomp: in Docker, --cap-add SYS_PTRACE --security-opt seccomp=unconfined"
         }
         (Step::Gate, Errno::EACCES | Errno::EPERM) => {
             "The system forbids seccomp filters, which disk faults need. Docker: `docker run --privileged`"

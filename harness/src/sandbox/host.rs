@@ -4,6 +4,7 @@
 //! the same address, with the same links. Every call may be made from any thread.
 
 use std::fs;
+use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
@@ -12,6 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use nemesis::clock::{ClockError, HostClock, Launch};
+use nemesis::mechanism::fsync_gate::FsyncGate;
 use nix::errno::Errno;
 use nix::sched::CloneFlags;
 use nix::sys::signal::Signal;
@@ -44,6 +47,15 @@ pub struct HostSpec {
     pub neighbours: Vec<Ipv4Addr>,
     /// The run's cgroup directory ([`super::Inside::cgroup`]), below which the host gets its own.
     pub cgroup: Option<PathBuf>,
+}
+
+/// What a process is started under, so that faults can reach it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Under<'a> {
+    /// The gate that each of its syncs passes.
+    pub gate: Option<&'a FsyncGate>,
+    /// The clock that it lives by.
+    pub clock: Option<&'a HostClock>,
 }
 
 /// A running host. Dropping it kills all of it.
@@ -141,7 +153,34 @@ impl Host {
     /// Starts a process; returns when it has executed its program. It is in a session of its own and, from
     /// its first instruction on, in the host's cgroup.
     pub fn spawn(&self, spec: ProcessSpec) -> Result<Process, SandboxError> {
-        self.spawn_with(spec, None)
+        self.spawn_with(spec, None, None)
+    }
+
+    /// Starts a process under what faults need to reach it. Returns when it lives by its clock.
+    ///
+    /// # Errors
+    /// What the host's init, the gate or the clock answered.
+    pub fn spawn_under(&self, spec: ProcessSpec, under: Under<'_>) -> io::Result<Process> {
+        let prepared = under.clock.map(HostClock::prepare).transpose();
+        let (launch, socket) = prepared.map_err(io::Error::other)?.unzip();
+        let gate = under.gate.map(|_| Channel::pair()).transpose()?;
+        let (ours, theirs) = gate.unzip();
+        let theirs_fd = theirs.as_ref().map(AsFd::as_fd);
+        let asked = self.spawn_with(spec, theirs_fd, socket.as_ref().map(AsFd::as_fd));
+        // Ours of the new process's ends: whoever waits at the other hears it end.
+        drop((theirs, socket));
+        if let (Ok(process), Some(gate), Some(ours)) = (&asked, under.gate, ours) {
+            let listener = ours.receive_descriptor().ok_or(Errno::EPROTO)?;
+            gate.attach(listener, process.pid)?;
+        }
+        match (asked, launch.map_or(Ok(()), Launch::confirm)) {
+            (Ok(process), Ok(())) => Ok(process),
+            // Of a process that nobody may trace, the init knows only that it did not start.
+            (Ok(_), Err(why)) | (Err(_), Err(why @ ClockError::Seize { .. })) => {
+                Err(io::Error::other(why))
+            }
+            (Err(why), _) => Err(io::Error::other(why)),
+        }
     }
 
     /// Starts a process that asks, at every sync of a file, whoever has the descriptor that is returned
@@ -149,7 +188,7 @@ impl Host {
     pub fn spawn_gated(&self, spec: ProcessSpec) -> Result<(Process, OwnedFd), SandboxError> {
         let socket = |e| Failure::new(Step::Gate, "make a socket for the fsync gate", e);
         let (ours, theirs) = Channel::pair().map_err(socket)?;
-        let process = self.spawn_with(spec, Some(theirs.as_fd()))?;
+        let process = self.spawn_with(spec, Some(theirs.as_fd()), None)?;
         drop(theirs);
         let listener = ours.receive_descriptor().ok_or_else(|| {
             let what = "receive the listener of the fsync gate";
@@ -162,6 +201,7 @@ impl Host {
         &self,
         spec: ProcessSpec,
         gate: Option<BorrowedFd<'_>>,
+        clock: Option<BorrowedFd<'_>>,
     ) -> Result<Process, SandboxError> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let doing = format!(
@@ -175,9 +215,11 @@ impl Host {
             argv: spec.argv,
             env: spec.env,
             cwd: spec.cwd,
+            gate: gate.is_some(),
+            clock: clock.is_some(),
         };
         let stdio = [spec.stdin.as_fd(), spec.stdout.as_fd(), spec.stderr.as_fd()];
-        let fds: Vec<BorrowedFd<'_>> = stdio.into_iter().chain(gate).collect();
+        let fds: Vec<BorrowedFd<'_>> = stdio.into_iter().chain(gate).chain(clock).collect();
         let packet = self.ask(request, &fds, &doing)?;
         match (packet.message.body, packet.pid) {
             (Reply::Started { host_pid }, Some(pid)) => Ok(Process { id, pid, host_pid }),
@@ -357,6 +399,7 @@ fn start_init(name: &str, sockets: [&OwnedFd; 2]) -> Result<Spawned, SandboxErro
             | CloneFlags::CLONE_NEWUTS,
         cgroup_procs: None,
         gate: None,
+        clock: None,
     };
     Ok(spawn.start()?)
 }

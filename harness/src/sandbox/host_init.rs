@@ -29,7 +29,7 @@ use super::signals::{End, kill_and_reap_all, next_signal, reap, signal_all, sign
 use super::spawn::{Spawn, c_environment, c_string};
 use super::{HOST_INIT, mounts, network, sockets, syscalls};
 
-/// Descriptors that every process gets; one more is the socket for its fsync gate.
+/// Descriptors that every process gets; the sockets for its fsync gate and its clock come after them.
 const STDIO: usize = 3;
 
 /// The subcommand `host-init`. Its control socket is descriptor 3, its event socket 4.
@@ -150,8 +150,15 @@ impl HostInit {
                 self.cgroup_procs = packet.fds.into_iter().next();
                 Ok((Reply::Done, None))
             }
-            Request::Spawn { id, argv, env, cwd } => {
-                let pid = self.spawn(&argv, env, cwd, &packet.fds)?;
+            Request::Spawn {
+                id,
+                argv,
+                env,
+                cwd,
+                gate,
+                clock,
+            } => {
+                let pid = self.spawn(&argv, env, cwd, &packet.fds, (gate, clock))?;
                 self.processes.insert(pid, id);
                 Ok((
                     Reply::Started {
@@ -204,7 +211,8 @@ impl HostInit {
         argv: &[OsString],
         env: Vec<(OsString, OsString)>,
         cwd: Option<PathBuf>,
-        stdio: &[OwnedFd],
+        fds: &[OwnedFd],
+        (gate, clock): (bool, bool),
     ) -> Result<Pid, Failure> {
         let program = argv
             .first()
@@ -213,6 +221,7 @@ impl HostInit {
             .iter()
             .find(|(name, _)| name == "PATH")
             .map_or(OsStr::new(""), |(_, value)| value);
+        let mut sockets = fds.iter().skip(STDIO).map(AsFd::as_fd);
         let spawn = Spawn {
             program: c_string(find_program(program, path)?.as_os_str())?,
             argv: argv
@@ -223,10 +232,11 @@ impl HostInit {
             cwd: Some(c_string(
                 cwd.as_deref().unwrap_or(Path::new("/")).as_os_str(),
             )?),
-            fds: stdio.iter().take(STDIO).map(AsFd::as_fd).collect(),
+            fds: fds.iter().take(STDIO).map(AsFd::as_fd).collect(),
             namespaces: CloneFlags::empty(),
             cgroup_procs: self.cgroup_procs.as_ref().map(AsFd::as_fd),
-            gate: stdio.get(STDIO).map(AsFd::as_fd),
+            gate: gate.then(|| sockets.next()).flatten(),
+            clock: clock.then(|| sockets.next()).flatten(),
         };
         spawn.start().map(|process| process.pid)
     }

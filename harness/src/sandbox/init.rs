@@ -237,6 +237,7 @@ impl Init {
             namespaces: CloneFlags::empty(),
             cgroup_procs: None,
             gate: None,
+            clock: None,
         };
         spawn.start().map(|controller| controller.pid)
     }

@@ -252,6 +252,7 @@ fn start_init(orders: &Orders, fds: &[OwnedFd]) -> Result<Spawned, SandboxError>
             | CloneFlags::CLONE_NEWUTS,
         cgroup_procs: None,
         gate: None,
+        clock: None,
     };
     if geteuid().is_root() {
         match spawn.start() {

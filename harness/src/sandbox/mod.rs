@@ -44,7 +44,7 @@ use std::process::ExitCode;
 
 pub use addresses::{CONTROLLER_ADDRESS, PREFIX_LEN, client_address, node_address};
 pub use error::{Failure, SandboxError, Step};
-pub use host::{Host, HostSpec};
+pub use host::{Host, HostSpec, Under};
 pub use inside::Inside;
 pub use launcher::{ControllerEnd, Sandbox, SandboxSpec};
 pub use network::{Network, NetworkKind};

@@ -17,6 +17,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
 
+use nemesis::clock::Tether;
 use nemesis::mechanism::fsync_gate::Filter;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
@@ -51,6 +52,8 @@ pub(super) struct Spawn<'a> {
     pub(super) cgroup_procs: Option<BorrowedFd<'a>>,
     /// Where the child sends the listener of its fsync gate, if it is to have one.
     pub(super) gate: Option<BorrowedFd<'a>>,
+    /// Where the child waits for the supervisor of its clock, if it is to have one of its own.
+    pub(super) clock: Option<BorrowedFd<'a>>,
 }
 
 /// A process that has executed its program.
@@ -94,6 +97,7 @@ enum Stage {
     Descriptors,
     Cgroup,
     Directory,
+    Clock,
     Gate,
     Exec,
 }
@@ -111,6 +115,9 @@ struct ChildPlan<'a> {
     /// The socket for the gate's listener, or -1.
     gate: RawFd,
     filter: Filter,
+    /// The socket to the clock's supervisor, or -1.
+    clock: RawFd,
+    tether: Tether,
     status: RawFd,
     /// Read end and write end of the pipe on which the child waits for its id map; -1 without one.
     go: RawFd,
@@ -148,6 +155,8 @@ impl Spawn<'_> {
             cgroup_procs: self.cgroup_procs.map_or(-1, |fd| fd.as_raw_fd()),
             gate: self.gate.map_or(-1, |fd| fd.as_raw_fd()),
             filter: Filter::new(),
+            clock: self.clock.map_or(-1, |fd| fd.as_raw_fd()),
+            tether: Tether::new(),
             status: status_writer.as_raw_fd(),
             go: go.as_ref().map_or(-1, |(reader, _)| reader.as_raw_fd()),
             go_writer: go.as_ref().map_or(-1, |(_, writer)| writer.as_raw_fd()),
@@ -201,6 +210,11 @@ impl Spawn<'_> {
             (
                 Step::Exec,
                 format!("enter the working directory {:?} for", self.cwd),
+            )
+        } else if stage == Stage::Clock as i32 {
+            (
+                Step::Clock,
+                "wait for the supervisor of its clock and install its seccomp filter in".to_owned(),
             )
         } else if stage == Stage::Gate as i32 {
             (
@@ -303,6 +317,11 @@ unsafe fn child(plan: &mut ChildPlan<'_>) -> ! {
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut none);
         libc::sigprocmask(libc::SIG_SETMASK, &none, ptr::null_mut());
+        if plan.clock >= 0
+            && let Err(errno) = plan.tether.install(plan.clock)
+        {
+            give_up(plan.status, Stage::Clock, errno);
+        }
         // Last, so that nothing but the new program ever meets the gate.
         if plan.gate >= 0
             && let Err(errno) = plan.filter.install_and_send(plan.gate)
@@ -322,7 +341,7 @@ unsafe fn place_descriptors(plan: &mut ChildPlan<'_>) {
     let count = plan.fds.len() as RawFd;
     // SAFETY: system calls on descriptor numbers only.
     unsafe {
-        // The status pipe and the gate's socket must not sit where a descriptor is to be placed.
+        // The status pipe and the other sockets must not sit where a descriptor is to be placed.
         let status = libc::fcntl(plan.status, libc::F_DUPFD_CLOEXEC, count);
         if status < 0 {
             give_up(plan.status, Stage::Descriptors, *libc::__errno_location());
@@ -331,6 +350,12 @@ unsafe fn place_descriptors(plan: &mut ChildPlan<'_>) {
         if plan.gate >= 0 {
             plan.gate = libc::fcntl(plan.gate, libc::F_DUPFD_CLOEXEC, count);
             if plan.gate < 0 {
+                give_up(status, Stage::Descriptors, *libc::__errno_location());
+            }
+        }
+        if plan.clock >= 0 {
+            plan.clock = libc::fcntl(plan.clock, libc::F_DUPFD_CLOEXEC, count);
+            if plan.clock < 0 {
                 give_up(status, Stage::Descriptors, *libc::__errno_location());
             }
         }
