@@ -174,7 +174,9 @@ pub fn own_clock() -> Availability {
             .stdout(Stdio::piped())
             .stderr(Stdio::null());
         let began = Instant::now();
-        let mut child = clock.spawn(&mut command).map_err(|error| error.to_string())?;
+        let mut child = clock
+            .spawn(&mut command)
+            .map_err(|error| error.to_string())?;
         let mut text = String::new();
         if let Some(out) = &mut child.stdout {
             out.read_to_string(&mut text)
@@ -191,7 +193,10 @@ pub fn own_clock() -> Availability {
             ));
         }
         if clock.tally().rewritten == 0 {
-            return Err(format!("expected a sleep to be rewritten, found {}", clock.tally()));
+            return Err(format!(
+                "expected a sleep to be rewritten, found {}",
+                clock.tally()
+            ));
         }
         Ok(())
     };
