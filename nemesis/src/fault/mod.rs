@@ -16,6 +16,7 @@ use crate::{HostControl, Need, Now, ParamSpec, Params, Target, World};
 pub mod clock_jump;
 pub mod clock_offset;
 pub mod clock_rate;
+pub mod cpu;
 pub mod crash;
 pub mod disk;
 pub mod link;
@@ -31,6 +32,7 @@ mod standing;
 pub const FAULTS: &[FaultSpec] = &[
     pause::SPEC,
     crash::SPEC,
+    cpu::SPEC,
     disk::SPEC,
     partition::SPEC,
     link::SPEC,
