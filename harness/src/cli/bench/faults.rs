@@ -14,12 +14,16 @@ use crate::exit::Exit;
 use crate::provision::{Provisioner, Wanted};
 use crate::sandbox::{ControllerEnd, NetworkKind, Sandbox, SandboxSpec};
 
+mod disk;
 mod network;
 mod puts;
 mod sample;
 mod wire;
 
-/// How sharp the faults are: onset, heal, delay, throughput, decisions, pauses
+/// The part that is no network.
+const DISK: &str = "disk";
+
+/// How sharp the faults are: onset, heal, delay, throughput, decisions, pauses, disks, power
 #[derive(Debug, Args)]
 pub struct FaultsArgs {
     /// An etcd binary to measure puts with, instead of looking for one
@@ -46,6 +50,10 @@ pub fn run(args: &FaultsArgs) -> Result<Exit> {
         return Ok(Exit::Met);
     }
     if let Some(part) = &args.inside {
+        if part == DISK {
+            disk::measure()?;
+            return Ok(Exit::Met);
+        }
         let kind = NetworkKind::find(part).with_context(|| format!("no part is called {part}"))?;
         network::measure(kind, args.etcd.as_deref())?;
         return Ok(Exit::Met);
@@ -56,6 +64,8 @@ pub fn run(args: &FaultsArgs) -> Result<Exit> {
         println!("network = \"{part}\"");
         in_sandbox(part, etcd.as_deref())?;
     }
+    println!("disks and power");
+    in_sandbox(DISK, None)?;
     Ok(Exit::Met)
 }
 

@@ -89,7 +89,7 @@ pub(super) fn measure(kind: NetworkKind, etcd: Option<&Path>) -> Result<()> {
     }
 }
 
-fn arm(kind: NetworkKind) -> Result<ArmPlan> {
+pub(super) fn arm(kind: NetworkKind) -> Result<ArmPlan> {
     let scenario = Scenario::parse("bench", SCENARIO, &known());
     let mut scenario = scenario.map_err(|errors| anyhow::anyhow!(render(&errors)))?;
     let mut arm = scenario.arms.remove(0);

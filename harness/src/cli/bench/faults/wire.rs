@@ -1,4 +1,4 @@
-//! The processes in the hosts: they send, answer, listen or burn CPU time, and print what they saw.
+//! The processes in the hosts: they send, answer, listen, sync or burn CPU time, and print what they saw.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -18,6 +18,7 @@ pub(super) fn play(role: &[String]) -> Result<()> {
         ["ask", address, ms] => ask(address.parse()?, ms.parse()?),
         ["hear", port, count, ms] => hear(port.parse()?, count.parse()?, ms.parse()?),
         ["tell", address, count, gap_us] => tell(address.parse()?, count.parse()?, gap_us.parse()?),
+        ["sync", path, count] => super::disk::sync(path.as_ref(), count.parse()?),
         ["hog"] => loop {
             std::hint::spin_loop();
         },
