@@ -191,7 +191,7 @@ fn spawn(script: &str, cgroup: Option<&OwnCgroup>) -> (Child, Receiver<String>) 
 }
 
 /// The living processes of a group.
-fn group_members(group: i32) -> Vec<i32> {
+pub(crate) fn group_members(group: i32) -> Vec<i32> {
     let entries = std::fs::read_dir("/proc").expect("/proc is there");
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
     pids.filter(|pid| {

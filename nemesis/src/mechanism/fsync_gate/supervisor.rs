@@ -30,12 +30,13 @@ struct Held {
 
 /// The thread's state.
 struct Supervisor {
+    /// Kills the process unless the supervisor ended well. The first field, because it must do so before
+    /// the listener is closed and the kernel answers in our place.
+    guarded: Guarded,
     shared: Arc<Shared>,
     listener: Listener,
     wake: Arc<EventFd>,
     held: Vec<Held>,
-    /// Kills it unless the supervisor ended well.
-    guarded: Guarded,
 }
 
 /// Starts a supervisor for a process that was just started.

@@ -9,6 +9,7 @@
 //! Whoever uses the mount hangs if nobody serves it, so what this must not do: be used by the process
 //! that serves it, or outlive it. When that process dies, the kernel fails every request.
 
+mod attributes;
 mod names;
 mod pages;
 mod passthrough;
