@@ -153,7 +153,8 @@ mod tests {
         assert_eq!(slower.own(EPOCH_NS + 1_000), EPOCH_NS + 1_500);
         assert_eq!(slower.own(EPOCH_NS + 3_000), EPOCH_NS + 2_500);
         let healed = slower.corrected(EPOCH_NS + 3_000);
-        assert_eq!(healed.own(EPOCH_NS + 9), EPOCH_NS + 18);
+        // A line knows its latest change and what was before it, no further back.
+        assert_eq!(healed.own(EPOCH_NS + 2_000), EPOCH_NS + 2_000);
         assert_eq!(healed.own(EPOCH_NS + 3_000), EPOCH_NS + 3_000);
         assert!(healed.new.is_true() && !slower.new.keeps_lengths());
     }
