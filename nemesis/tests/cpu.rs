@@ -33,6 +33,7 @@ fn inject(host: &Arc<GroupHost>, share: f64) -> Result<Box<dyn InForce>, FaultEr
 }
 
 #[test]
+#[ignore = "shares of CPU time need a machine that is otherwise quiet"]
 fn a_spinner_gets_its_share_and_no_more_and_runs_freely_afterwards() {
     for by in both_ways() {
         let host = GroupHost::start("n1", SPINNER, by);
