@@ -7,12 +7,14 @@ use std::io;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClockError {
     /// The process could not be traced.
-    #[error("process {pid} cannot be traced (PTRACE_SEIZE: {answer}); {}", trace_hint(*.pid))]
+    #[error("process {pid} cannot be traced (PTRACE_SEIZE: {answer}); {hint}")]
     Seize {
         /// The process.
         pid: i32,
         /// What the kernel answered.
         answer: String,
+        /// What is in the way, and what to do.
+        hint: String,
     },
     /// The filter was refused, or the process died before it had one.
     #[error(
@@ -35,6 +37,14 @@ pub enum ClockError {
         expected: &'static str,
         /// What was found.
         found: String,
+    },
+    /// It died before it had its clock.
+    #[error("process {pid} died before it had its clock")]
+    Died {
+        /// The process.
+        pid: i32,
+        /// Its status, as waitpid(2) has it.
+        status: i32,
     },
     /// A step of the patch failed.
     #[error("process {pid}: {doing}: {answer}")]
@@ -68,6 +78,15 @@ pub enum ClockError {
 }
 
 impl ClockError {
+    /// A process that could not be traced.
+    pub(super) fn seize(pid: i32, error: &io::Error) -> Self {
+        Self::Seize {
+            pid,
+            answer: error.to_string(),
+            hint: trace_hint(pid),
+        }
+    }
+
     /// A step of the patch that failed.
     pub(super) fn patch(pid: i32, doing: impl Into<String>, error: &io::Error) -> Self {
         Self::Patch {

@@ -8,7 +8,8 @@
 use std::os::fd::RawFd;
 use std::ptr;
 
-use super::arch::{ARCHITECTURE, CALLS, Trap, Why};
+use super::arch::{ARCHITECTURE, CALLS};
+use super::calls::{Trap, Why};
 use super::page::{CLOCKS, SKEWED};
 
 /// Third argument of the clock_gettime(2) calls that no clock fault reaches. The kernel looks at two
@@ -32,6 +33,8 @@ const fn high(argument: usize) -> u32 {
 
 /// What the parent tells the child once it is its tracer.
 pub(super) const GO: u8 = b'g';
+/// What it tells the child if it cannot be.
+pub(super) const NO: u8 = b'n';
 
 /// The filter and what installs it, in memory that exists before the fork.
 #[derive(Clone, Debug)]

@@ -169,17 +169,19 @@ impl Calls {
 
     fn step(&mut self) -> Result<(), ClockError> {
         let failed = |error: &io::Error| ClockError::patch(self.pid, "step it", error);
+        trace::resume(self.pid, Resume::Step).map_err(|error| failed(&error))?;
         loop {
-            trace::resume(self.pid, Resume::Step).map_err(|error| failed(&error))?;
             match trace::wait(Some(self.pid)) {
                 Ok((_, Event::Signal(libc::SIGTRAP))) => return Ok(()),
-                Ok((_, Event::Gone(_))) => {
-                    return Err(failed(&io::Error::other("it died meanwhile")));
+                Ok((pid, Event::Gone(status))) => return Err(ClockError::Died { pid, status }),
+                Ok((_, event)) => {
+                    if let Event::Signal(signal) | Event::Stop(Some(signal)) = event {
+                        self.signals.push(signal);
+                    }
+                    // It stopped for that instead of after its step.
+                    trace::resume(self.pid, Resume::Step).map_err(|error| failed(&error))?;
                 }
-                Ok((_, Event::Signal(signal) | Event::Stop(Some(signal)))) => {
-                    self.signals.push(signal);
-                }
-                Ok(_) => {}
+                // The bell: it is still on its way, and must not be sent on another step.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(failed(&error)),
             }

@@ -18,7 +18,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 use nix::unistd::{AccessFlags, access};
 
 use super::error::ClockError;
-use super::filter::{GO, Tether};
+use super::filter::{GO, NO, Tether};
 use super::supervisor::Launched;
 use super::{HostClock, supervisor, trace};
 
@@ -69,8 +69,11 @@ impl HostClock {
         let (ours, theirs) = pair.map_err(|error| ClockError::system("make a socket", &error))?;
         setsockopt(&ours, sockopt::PassCred, &true)
             .map_err(|errno| ClockError::system("prepare a socket", &errno.into()))?;
-        ours.set_read_timeout(Some(PATIENCE))
-            .map_err(|error| ClockError::system("prepare a socket", &error))?;
+        // Neither side waits for ever, whatever becomes of the other.
+        for end in [&ours, &theirs] {
+            end.set_read_timeout(Some(PATIENCE))
+                .map_err(|error| ClockError::system("prepare a socket", &error))?;
+        }
         let ((sender, outcome), (end, ended)) = (channel(), channel());
         let launched = Launched {
             outcome: Some(sender),
@@ -119,7 +122,13 @@ impl HostClock {
         let mut child = spawned.map_err(|error| ClockError::NotStarted {
             answer: error.to_string(),
         })?;
-        outcome?;
+        if let Err(error) = outcome {
+            if matches!(error, ClockError::Seize { .. }) {
+                // Nobody traces it, so it is ours to wait for; it ends by itself.
+                let _ = child.wait();
+            }
+            return Err(error);
+        }
         Ok(Clocked {
             pid: child.id().cast_signed(),
             stdin: child.stdin.take(),
@@ -199,11 +208,13 @@ fn seize(socket: &UnixStream) -> Result<i32, ClockError> {
             Err(error) => return Err(not_started(error.to_string())),
         }
     };
-    trace::seize(pid).map_err(|error| ClockError::Seize {
-        pid,
-        answer: error.to_string(),
-    })?;
     let mut socket = socket;
+    if let Err(error) = trace::seize(pid) {
+        // Why is read while it is there; then it ends. If it is gone already, so be it.
+        let why = ClockError::seize(pid, &error);
+        let _ = socket.write_all(&[NO]);
+        return Err(why);
+    }
     socket
         .write_all(&[GO])
         .map_err(|error| not_started(error.to_string()))?;

@@ -23,6 +23,7 @@
 #[path = "x86_64.rs"]
 mod arch;
 mod bell;
+mod calls;
 pub mod canary;
 mod error;
 mod filter;
@@ -32,6 +33,7 @@ mod page;
 mod segment;
 mod shared;
 mod supervisor;
+mod tally;
 mod timers;
 mod trace;
 mod vdso;
@@ -43,7 +45,7 @@ use std::sync::Arc;
 pub use error::ClockError;
 pub use filter::{TRUTH_MARKER, Tether};
 pub use launch::Launch;
-pub use shared::Tally;
+pub use tally::Tally;
 
 use shared::{Change, Shared};
 

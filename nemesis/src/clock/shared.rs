@@ -1,7 +1,6 @@
 //! What a host's clock and the supervisors of its processes share: the lines, the pages, the tally.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
@@ -11,69 +10,13 @@ use super::bell;
 use super::error::ClockError;
 use super::page::{CLOCKS, Page, is_skewed};
 use super::segment::{Line, Segment};
+use super::tally::Tally;
 use super::trace::clock_ns;
 
 /// How long waits in flight may take to be armed again after a change.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The coarse clocks tick at least this often (CONFIG_HZ=100).
 const COARSE_TICK: Duration = Duration::from_millis(1);
-
-/// What was done to a host's processes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// Timed waits that reached the supervisor.
-    pub waits: u64,
-    /// Of these, waits whose timeout was replaced.
-    pub rewritten: u64,
-    /// Waits in flight that were armed again because the clock changed.
-    pub rearmed: u64,
-    /// Readings without the vDSO that were answered.
-    pub readings: u64,
-    /// Waits that kept their own timeout although they should not have, which disproves the fault.
-    pub missed: u64,
-    /// Times that a process asked for something that measures time in a way that is not skewed, by name.
-    pub gaps: BTreeMap<&'static str, u64>,
-}
-
-impl Tally {
-    /// What was counted since an earlier moment. Gaps are kept whole: a ring or a timer that was set up
-    /// before a fault still works in it.
-    #[must_use]
-    pub fn since(&self, earlier: &Self) -> Self {
-        Self {
-            waits: self.waits - earlier.waits,
-            rewritten: self.rewritten - earlier.rewritten,
-            rearmed: self.rearmed - earlier.rearmed,
-            readings: self.readings - earlier.readings,
-            missed: self.missed - earlier.missed,
-            gaps: self.gaps.clone(),
-        }
-    }
-}
-
-impl fmt::Display for Tally {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            waits,
-            rewritten,
-            rearmed,
-            readings,
-            missed,
-            gaps,
-        } = self;
-        write!(
-            f,
-            "{waits} timed waits, {rewritten} rewritten, {rearmed} armed again, {readings} raw readings"
-        )?;
-        if *missed > 0 {
-            write!(f, ", {missed} MISSED")?;
-        }
-        for (name, count) in gaps {
-            write!(f, "; NOT SKEWED: {name} ({count}×)")?;
-        }
-        Ok(())
-    }
-}
 
 /// How a clock is to change.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -13,12 +13,14 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 use std::thread;
 
-use super::arch::{self, Registers, Why};
+use super::arch::{self, Registers};
+use super::calls::{Wait, Why};
 use super::error::ClockError;
 use super::inject::{self, Patched};
 use super::page::{CLOCKS, Page};
 use super::segment::Line;
-use super::shared::{Shared, Supervised, Tally};
+use super::shared::{Shared, Supervised};
+use super::tally::Tally;
 use super::trace::{self, Event, Resume};
 use super::vdso::Vdso;
 use super::{bell, timers};
@@ -77,7 +79,7 @@ pub(super) struct OnReturn {
     /// Its registers before its arguments were replaced.
     pub(super) registers: Registers,
     /// The wait that it is.
-    pub(super) wait: arch::Wait,
+    pub(super) wait: Wait,
 }
 
 /// Starts a supervisor. `seize` runs on its thread and returns the process that it has seized; the
@@ -233,6 +235,11 @@ impl<'a> Supervisor<'a> {
         // Whatever thread executed it has this number now, and the others are gone.
         let gone = self.threads_of(pid);
         gone.into_iter().for_each(|tid| self.forget(tid));
+        let thread = Thread {
+            process: pid,
+            ..Thread::default()
+        };
+        self.threads.insert(pid, thread);
         match inject::patch(pid) {
             Ok(Patched { memory, page, vdso }) => {
                 let page = Arc::new(page);
@@ -244,20 +251,16 @@ impl<'a> Supervisor<'a> {
                     timers: false,
                 };
                 self.add(pid, process);
-                let thread = Thread {
-                    process: pid,
-                    ..Thread::default()
-                };
-                self.threads.insert(pid, thread);
                 self.tell(Ok(()));
                 trace::resume(pid, Resume::Run(0))
             }
+            Err(ClockError::Died { status, .. }) => {
+                self.gone(pid, status);
+                Ok(())
+            }
+            // Killed in the middle: its end will be reported.
+            Err(_) if is_dying(pid) => Ok(()),
             Err(error) => {
-                let thread = Thread {
-                    process: pid,
-                    ..Thread::default()
-                };
-                self.threads.insert(pid, thread);
                 if self.launched.outcome.is_none() {
                     self.shared.break_down(error.to_string());
                 }
@@ -470,6 +473,16 @@ fn may_be_waiting(tid: i32) -> bool {
 
 fn is_alive(pid: i32) -> bool {
     fs::exists(format!("/proc/{pid}/fdinfo")).unwrap_or(false)
+}
+
+/// Whether a process has been killed, although its tracer has not heard of it yet.
+fn is_dying(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The state follows the name, which may contain anything.
+    let state = stat
+        .rsplit_once(") ")
+        .and_then(|(_, rest)| rest.chars().next());
+    !matches!(state, Some('t' | 'T'))
 }
 
 /// The process that a thread belongs to.

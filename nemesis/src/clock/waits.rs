@@ -8,7 +8,8 @@
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use super::arch::{self, Left, Reading, Registers, Timeout};
+use super::arch::{self, Registers};
+use super::calls::{Left, Reading, Timeout, Wait};
 use super::inject::PAGE_ADDRESS;
 use super::page::is_skewed;
 use super::supervisor::{Begun, OnReturn, Process, Supervisor, Thread, was_interrupted};
@@ -205,7 +206,7 @@ impl Supervisor<'_> {
         trace::set_registers(tid, &registers)?;
         thread.on_return = Some(OnReturn {
             registers: before,
-            wait: arch::Wait {
+            wait: Wait {
                 argument: ARGUMENT,
                 timeout: Timeout::Relative,
                 left: Left::Nowhere,
@@ -233,7 +234,7 @@ impl Process {
     fn replace(
         &self,
         thread: &mut Thread,
-        wait: &arch::Wait,
+        wait: &Wait,
         registers: &mut Registers,
         real_ns: u64,
     ) -> bool {

@@ -3,6 +3,8 @@
 //! What is measured is compared with truth time, taken here. A runtime that is not installed is skipped
 //! with its reason.
 
+mod calls;
+mod failures;
 mod faults;
 mod runtimes;
 mod subject;

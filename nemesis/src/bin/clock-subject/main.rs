@@ -1,6 +1,9 @@
 //! A program for the tests of `nemesis::clock` to skew: each subcommand lives through time in one way and
 //! prints what it saw. Not a part of fencepost.
 
+mod calls;
+mod launch;
+
 use std::io::Write;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,8 +18,16 @@ fn main() -> ExitCode {
         Some(nemesis::clock::canary::SUBCOMMAND) => nemesis::clock::canary::main(),
         Some("spin") => spin(),
         Some("tick") => tick(arguments.get(1).and_then(|text| text.parse().ok())),
+        Some("readings") => calls::readings(),
+        Some("timers") => calls::timers(),
+        Some("left") => calls::left(),
+        Some("launch") => launch::launch(),
+        Some("launch-without-seccomp") => launch::launch_without(libc::SYS_seccomp),
+        Some("launch-without-ptrace") => launch::launch_without(libc::SYS_ptrace),
         other => {
-            eprintln!("expected clock-canary, spin or tick, found {other:?}");
+            eprintln!(
+                "expected clock-canary, spin, tick, readings, timers, left or a launch, found {other:?}"
+            );
             ExitCode::from(2)
         }
     }
