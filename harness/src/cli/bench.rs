@@ -5,6 +5,7 @@ use clap::{Args, Subcommand};
 
 use crate::exit::Exit;
 
+pub mod clock;
 pub mod faults;
 pub mod run_loop;
 
@@ -12,7 +13,8 @@ pub mod run_loop;
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   fencepost bench loop --seconds 5
-  fencepost bench faults")]
+  fencepost bench faults
+  fencepost bench clock")]
 pub struct BenchArgs {
     #[command(subcommand)]
     bench: Bench,
@@ -22,6 +24,7 @@ pub struct BenchArgs {
 enum Bench {
     Loop(run_loop::LoopArgs),
     Faults(faults::FaultsArgs),
+    Clock(clock::ClockArgs),
 }
 
 /// Does it.
@@ -32,5 +35,6 @@ pub fn run(args: &BenchArgs) -> Result<Exit> {
     match &args.bench {
         Bench::Loop(args) => run_loop::run(args),
         Bench::Faults(args) => faults::run(args),
+        Bench::Clock(args) => clock::run(args),
     }
 }
