@@ -23,7 +23,10 @@ pub fn known() -> Known {
                 name: spec.name.to_owned(),
                 versions: words(&known_versions(spec.name).unwrap_or_default()),
                 default_version: spec.default_version.to_owned(),
-                min_ttl_ms: spec.min_ttl_ms,
+                ttl_ms: spec.ttl_ms,
+                helpers: spec.helpers,
+                options: spec.options,
+                check: spec.check,
                 nodes: spec.nodes.to_vec(),
                 bugs: words(spec.bugs),
             })
@@ -38,6 +41,8 @@ pub fn known() -> Known {
                     .iter()
                     .map(|one| one.name().to_owned())
                     .collect(),
+                options: spec.options,
+                check: spec.check,
             })
             .collect(),
         resources: RESOURCES

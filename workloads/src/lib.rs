@@ -8,6 +8,7 @@ pub mod discipline;
 pub mod etcd;
 pub mod line;
 pub mod lock;
+pub mod option;
 pub mod reply;
 pub mod resource;
 pub mod script;

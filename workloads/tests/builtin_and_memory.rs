@@ -22,7 +22,7 @@ fn config(endpoint: Option<SocketAddr>, memory: PathBuf) -> LockConfig {
         keep_alive: true,
         request_timeout_ms: 1000,
         acquire_timeout_ms: 5000,
-        options: Default::default(),
+        ..LockConfig::default()
     }
 }
 
@@ -140,6 +140,7 @@ async fn memory_hands_the_lock_over_and_reports_accesses_in_order() {
         endpoint: None,
         memory: socket,
         request_timeout_ms: 1000,
+        ..ResourceConfig::default()
     })
     .await
     .unwrap();

@@ -25,12 +25,11 @@ fn config(server: &Server, ttl_ms: u64) -> LockConfig {
     LockConfig {
         endpoint: Some(server.endpoint),
         version: server.version.clone(),
-        memory: Default::default(),
         ttl_ms,
         keep_alive: true,
         request_timeout_ms: 3_000,
         acquire_timeout_ms: 15_000,
-        options: Default::default(),
+        ..LockConfig::default()
     }
 }
 
@@ -54,6 +53,7 @@ async fn registers(server: &Server) -> Arc<dyn Resource> {
         endpoint: Some(server.endpoint),
         memory: Default::default(),
         request_timeout_ms: 3_000,
+        ..ResourceConfig::default()
     };
     (resource::find("etcd").expect("registered").connect)(config)
         .await
@@ -160,7 +160,7 @@ async fn expire_while_queued(
     let token = ok(holder.acquire("q").await).token;
     let mut short = config(server, 1_000);
     short.keep_alive = false;
-    short.options = options
+    short.options.0 = options
         .iter()
         .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
         .collect();

@@ -25,7 +25,10 @@ pub const SPEC: BackendSpec = BackendSpec {
         "repeated-token",
         "forgets-on-restart",
     ],
-    min_ttl_ms: |_| 50,
+    options: &[],
+    check: |_| Ok(()),
+    ttl_ms: |_| 50..=u64::MAX,
+    helpers: |_| 0,
     model: true,
     backend: &Builtin,
 };

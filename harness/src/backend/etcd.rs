@@ -19,11 +19,16 @@ pub const SPEC: BackendSpec = BackendSpec {
     default_version: "3.5.16",
     nodes: &[1, 3, 5],
     bugs: &[],
-    min_ttl_ms,
+    options: &[],
+    check: |_| Ok(()),
+    ttl_ms: |plan| min_ttl_ms(&plan.tuning)..=MAX_TTL_MS,
+    helpers: |_| 0,
     model: false,
     backend: &Etcd,
 };
 
+/// lease/lessor.go, `MaxLeaseTTL`: 9,000,000,000 s.
+const MAX_TTL_MS: u64 = 9_000_000_000_000;
 const CLIENT_PORT: u16 = 2379;
 const PEER_PORT: u16 = 2380;
 /// Half of etcd's own defaults: a cluster is up in well under a second, and leases of 1 s are possible.

@@ -4,14 +4,17 @@
 //! A backend must not inject faults or hold locks; its lock clients are in `workloads`.
 
 use std::ffi::OsString;
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use checkers::history::LeaseEvent;
 use futures_util::future::BoxFuture;
+use workloads::option::OptionSpec;
 
-use crate::scenario::{ClusterPlan, Tuning};
+use crate::scenario::ClusterPlan;
 
 pub mod builtin;
 pub mod etcd;
@@ -28,8 +31,14 @@ pub struct BackendSpec {
     pub nodes: &'static [u32],
     /// Ways to be wrong on request.
     pub bugs: &'static [&'static str],
-    /// Shortest lease that the service grants under this tuning, in milliseconds.
-    pub min_ttl_ms: fn(&Tuning) -> u64,
+    /// Settings that only it has.
+    pub options: &'static [OptionSpec],
+    /// Says what was expected of values that are right each for itself, if no such cluster can be.
+    pub check: fn(&ClusterPlan) -> Result<(), String>,
+    /// The leases that a cluster grants, in milliseconds.
+    pub ttl_ms: fn(&ClusterPlan) -> RangeInclusive<u64>,
+    /// How many hosts of its own it needs beside the nodes, such as Sentinels.
+    pub helpers: fn(&ClusterPlan) -> u32,
     /// True for a model that stands in for a real service; every output says so.
     pub model: bool,
     /// How it is run.
@@ -45,11 +54,15 @@ pub fn find(name: &str) -> Option<&'static BackendSpec> {
     BACKENDS.iter().find(|spec| spec.name == name)
 }
 
-/// One node of a cluster that is to be started.
+/// One node of a cluster, or one of its helpers, that is to be started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeInfo {
-    /// Host name, `n1` and up.
+    /// Host name: nodes are `n1` and up, helpers `s1` and up.
     pub name: String,
+    /// Which of its kind it is, from 0.
+    pub index: usize,
+    /// Whether it is a helper.
+    pub is_helper: bool,
     /// Its address in the sandbox.
     pub address: Ipv4Addr,
     /// Its data directory, which survives a restart.
@@ -65,6 +78,8 @@ pub struct ClusterInfo {
     pub server: PathBuf,
     /// The nodes in their order.
     pub nodes: Vec<NodeInfo>,
+    /// The helpers in their order; they start after the nodes.
+    pub helpers: Vec<NodeInfo>,
 }
 
 /// A command line.
@@ -84,10 +99,23 @@ pub trait Backend: Send + Sync {
     /// The port on which nodes serve clients.
     fn client_port(&self) -> u16;
 
-    /// Pause between the starts of two nodes.
+    /// The port on which helpers serve clients, where there are any.
+    fn helper_port(&self) -> u16 {
+        self.client_port()
+    }
+
+    /// Pause between the starts of two hosts.
     fn stagger(&self) -> Duration;
 
-    /// The exact command line of a node.
+    /// Writes what a node or helper must find in its data folder, once, before its first start.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    fn prepare(&self, _cluster: &ClusterInfo, _node: &NodeInfo) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// The exact command line of a node or helper.
     fn command(&self, cluster: &ClusterInfo, node: &NodeInfo) -> CommandLine;
 
     /// Whether every node accepts writes now.
@@ -117,10 +145,24 @@ impl ClusterInfo {
         &self.nodes[client % self.nodes.len()]
     }
 
-    /// Where a node serves clients.
+    /// Where a node or helper serves clients.
     #[must_use]
     pub fn endpoint(&self, backend: &dyn Backend, node: &NodeInfo) -> SocketAddr {
-        SocketAddr::from((node.address, backend.client_port()))
+        let port = if node.is_helper {
+            backend.helper_port()
+        } else {
+            backend.client_port()
+        };
+        SocketAddr::from((node.address, port))
+    }
+
+    /// Where these nodes or helpers serve clients, in their order.
+    #[must_use]
+    pub fn endpoints(&self, backend: &dyn Backend, nodes: &[NodeInfo]) -> Vec<SocketAddr> {
+        nodes
+            .iter()
+            .map(|node| self.endpoint(backend, node))
+            .collect()
     }
 }
 

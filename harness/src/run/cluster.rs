@@ -17,7 +17,7 @@ use workloads::truth::now_ns;
 use super::host::ManagedHost;
 use super::place::{Place, small};
 use crate::backend::{BackendSpec, ClusterInfo, CommandLine, NodeInfo};
-use crate::sandbox::{Host, ProcessSpec, Under, node_address};
+use crate::sandbox::{Host, ProcessSpec, Under, helper_address, node_address};
 use crate::scenario::ClusterPlan;
 
 /// How long a healed cluster may take until it accepts writes again.
@@ -31,7 +31,7 @@ pub struct Cluster {
     pub spec: &'static BackendSpec,
     /// What the backend knows about it.
     pub info: ClusterInfo,
-    /// The hosts of its nodes, in the same order.
+    /// The hosts of its nodes and then those of its helpers, in the same order.
     pub hosts: Vec<Arc<ManagedHost>>,
     logs: PathBuf,
 }
@@ -49,16 +49,7 @@ impl Cluster {
         place: &Place,
         runtime: &Handle,
     ) -> Result<Self> {
-        let nodes = (1..=plan.nodes).map(|number| NodeInfo {
-            name: format!("n{number}"),
-            address: node_address(small(number)),
-            data: place.inside.scratch.join(format!("n{number}")),
-        });
-        let info = ClusterInfo {
-            plan: plan.clone(),
-            server: server.to_owned(),
-            nodes: nodes.collect(),
-        };
+        let info = describe(spec, plan, server, &place.inside.scratch);
         let mut cluster = Self {
             spec,
             info,
@@ -67,8 +58,9 @@ impl Cluster {
         };
         // Every host is there before the first server starts: a peer that is not up yet must refuse at
         // once, not leave the first one waiting for an address that nobody has.
-        for node in cluster.info.nodes.clone() {
-            cluster.add_host(&node, place)?;
+        let info = cluster.info.clone();
+        for node in info.nodes.iter().chain(&info.helpers) {
+            cluster.add_host(node, place)?;
         }
         for (index, host) in cluster.hosts.iter().enumerate() {
             if index > 0 {
@@ -96,6 +88,10 @@ impl Cluster {
             .transpose()
             .map_err(|why| anyhow!("{} cannot have a disk that forgets: {why}", node.name))?;
         let host = place.host(&node.name, node.address)?;
+        self.spec
+            .backend
+            .prepare(&self.info, node)
+            .with_context(|| format!("cannot write the configuration of {}", node.name))?;
         let command = self.spec.backend.command(&self.info, node);
         let log = self.log_of(&node.name);
         note_command(&self.logs, &node.name, &command)?;
@@ -181,6 +177,33 @@ impl Cluster {
 
     fn log_of(&self, node: &str) -> PathBuf {
         self.logs.join(format!("{node}.log"))
+    }
+}
+
+/// What a backend is told of a cluster.
+fn describe(spec: &BackendSpec, plan: &ClusterPlan, server: &Path, scratch: &Path) -> ClusterInfo {
+    let host = |number: u32, is_helper: bool| {
+        let name = format!("{}{number}", if is_helper { 's' } else { 'n' });
+        let address = if is_helper {
+            helper_address
+        } else {
+            node_address
+        };
+        NodeInfo {
+            index: number as usize - 1,
+            is_helper,
+            address: address(small(number)),
+            data: scratch.join(&name),
+            name,
+        }
+    };
+    ClusterInfo {
+        plan: plan.clone(),
+        server: server.to_owned(),
+        nodes: (1..=plan.nodes).map(|number| host(number, false)).collect(),
+        helpers: (1..=(spec.helpers)(plan))
+            .map(|number| host(number, true))
+            .collect(),
     }
 }
 

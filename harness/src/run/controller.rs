@@ -24,6 +24,7 @@ use workloads::worker::protocol::{PROTOCOL_VERSION, Setup};
 use super::clients::{self, ClientSpec};
 use super::cluster::Cluster;
 use super::drive::{Drive, DriveConfig, DriveEnd};
+use super::host::ManagedHost;
 use super::observers::{self, LeaderCell};
 use super::place::Place;
 use super::progress::{Progress, ProgressSender};
@@ -147,22 +148,21 @@ impl SetUp<'_> {
 
         let leader = LeaderCell::default();
         let asked = Arc::clone(&leader);
+        let faultable = |hosts: &[Arc<ManagedHost>]| {
+            let hosts = hosts.iter().cloned();
+            hosts.map(|host| host as Arc<dyn FaultableHost>).collect()
+        };
+        let (nodes, helpers) = cluster.hosts.split_at(cluster.info.nodes.len());
         let world = World::new(
-            cluster
-                .hosts
-                .iter()
-                .map(|host| Arc::clone(host) as Arc<dyn FaultableHost>)
-                .collect(),
-            hosts
-                .iter()
-                .map(|host| Arc::clone(host) as Arc<dyn FaultableHost>)
-                .collect(),
+            faultable(nodes),
+            faultable(&hosts),
             Box::new(move || {
                 Some(asked.lock().unwrap_or_else(PoisonError::into_inner).clone())
                     .filter(|name| !name.is_empty())
             }),
         );
         let client_nodes = (0..hosts.len()).map(|index| cluster.info.node_of(index).name.clone());
+        let world = world.with_helpers(faultable(helpers));
         let world = Arc::new(world.with_network(Ok(place.network.links()), client_nodes.collect()));
         let every_node = arm.faults.iter().any(|fault| reaches_nodes(&fault.target));
         let watching = observers::start(
@@ -231,15 +231,19 @@ impl SetUp<'_> {
             let node = info.node_of(index);
             let endpoint = Some(info.endpoint(backend, node));
             let request_timeout_ms = workload.request_timeout_ns / 1_000_000;
+            let endpoints = info.endpoints(backend, &info.nodes);
+            let helpers = info.endpoints(backend, &info.helpers);
             let lock_config = LockConfig {
                 endpoint,
+                endpoints: endpoints.clone(),
+                helpers: helpers.clone(),
                 version: version.clone(),
                 memory: memory.clone(),
                 ttl_ms: workload.ttl_ms,
                 keep_alive: workload.keep_alive,
                 request_timeout_ms,
                 acquire_timeout_ms: workload.acquire_timeout_ns / 1_000_000,
-                options: Default::default(),
+                options: workload.options.clone(),
             };
             let setup = Setup {
                 protocol: PROTOCOL_VERSION,
@@ -248,6 +252,8 @@ impl SetUp<'_> {
                 resource: workload.resource.clone(),
                 resource_config: ResourceConfig {
                     endpoint,
+                    endpoints,
+                    helpers,
                     memory: memory.clone(),
                     request_timeout_ms,
                 },
@@ -400,6 +406,12 @@ impl SetUp<'_> {
         for node in cluster.info.nodes.iter().cycle() {
             let config = ResourceConfig {
                 endpoint: Some(cluster.info.endpoint(cluster.spec.backend, node)),
+                endpoints: cluster
+                    .info
+                    .endpoints(cluster.spec.backend, &cluster.info.nodes),
+                helpers: cluster
+                    .info
+                    .endpoints(cluster.spec.backend, &cluster.info.helpers),
                 memory: PathBuf::new(),
                 request_timeout_ms: 2000,
             };

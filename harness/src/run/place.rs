@@ -9,7 +9,10 @@ use nemesis::clock::HostClock;
 use nemesis::fault::{self, FaultSpec, Layer};
 use nemesis::{Need, Target};
 
-use crate::sandbox::{Host, HostSpec, Inside, Network, client_address, node_address};
+use crate::backend;
+use crate::sandbox::{
+    Host, HostSpec, Inside, Network, client_address, helper_address, node_address,
+};
 use crate::scenario::ArmPlan;
 
 // Workers' stamps must stay true under a clock fault.
@@ -38,6 +41,9 @@ impl Place {
     /// Outside of a sandbox, or when its network cannot be made.
     pub fn new(arm: &ArmPlan, logs: PathBuf) -> Result<Self> {
         let nodes = (1..=arm.cluster.nodes).map(|number| node_address(small(number)));
+        let helpers =
+            backend::find(&arm.cluster.backend).map_or(0, |spec| (spec.helpers)(&arm.cluster));
+        let helpers = (1..=helpers).map(|number| helper_address(small(number)));
         let clients = (1..=arm.workload.workers).map(|number| client_address(small(number)));
         let faults: Vec<&FaultSpec> = arm
             .faults
@@ -66,7 +72,7 @@ impl Place {
                 .flat_map(|spec| spec.needs.iter().copied())
                 .collect(),
             clock_targets: clock_targets.collect(),
-            addresses: nodes.chain(clients).collect(),
+            addresses: nodes.chain(helpers).chain(clients).collect(),
         })
     }
 

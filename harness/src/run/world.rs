@@ -20,6 +20,8 @@ pub trait FaultableHost: HostControl {
 /// The hosts of a trial, and what its clients are doing.
 pub struct World {
     nodes: Vec<Arc<dyn FaultableHost>>,
+    /// Hosts beside the nodes: on every link, but none of `one`, `minority` and the like.
+    helpers: Vec<Arc<dyn FaultableHost>>,
     clients: Vec<Arc<dyn FaultableHost>>,
     leader: LeaderOf,
     /// What faults on links act on, or why there is nothing.
@@ -45,12 +47,20 @@ impl World {
     ) -> Self {
         Self {
             nodes,
+            helpers: Vec::new(),
             clients,
             leader,
             links: Err("the hosts of this world are not joined".to_owned()),
             client_nodes: Vec::new(),
             state: Mutex::default(),
         }
+    }
+
+    /// Tells it of the hosts that the cluster has beside its nodes.
+    #[must_use]
+    pub fn with_helpers(mut self, helpers: Vec<Arc<dyn FaultableHost>>) -> Self {
+        self.helpers = helpers;
+        self
     }
 
     /// Tells it of the network, and of the node that each client host talks to.
@@ -162,6 +172,7 @@ impl nemesis::World for World {
             nodes: self
                 .nodes
                 .iter()
+                .chain(&self.helpers)
                 .map(|node| node.name().to_owned())
                 .collect(),
             clients: clients
@@ -224,7 +235,9 @@ impl nemesis::World for World {
             Target::Minority => Ok(self.some_nodes(nodes.saturating_sub(1) / 2, pick)),
             Target::Majority => Ok(self.some_nodes(nodes / 2 + 1, pick)),
             Target::All => Ok(self.some_nodes(nodes, 0)),
-            Target::Node(name) => Self::named(&self.nodes, name),
+            Target::Node(name) => {
+                Self::named(&self.nodes, name).or_else(|_| Self::named(&self.helpers, name))
+            }
             Target::ClientHost(name) => Self::named(&self.clients, name),
         }
     }

@@ -25,6 +25,19 @@ pub fn node_address(number: u16) -> Ipv4Addr {
     Ipv4Addr::new(198, 18, 0, number as u8)
 }
 
+/// Address of helper host `s<number>`, numbered from 1 to 250: 198.18.254.number.
+///
+/// # Panics
+/// If the number is out of range; scenario files are checked long before.
+#[must_use]
+pub fn helper_address(number: u16) -> Ipv4Addr {
+    assert!(
+        (1..=250).contains(&number),
+        "helper numbers go from 1 to 250, not {number}"
+    );
+    Ipv4Addr::new(198, 18, 254, number as u8)
+}
+
 /// Address of client host `c<number>`, numbered from 1 to 60,000: 198.18.(1 + number/250).(1 + number%250).
 ///
 /// # Panics
@@ -60,7 +73,12 @@ mod tests {
     fn addresses_are_distinct_and_in_the_range() {
         let nodes = (1..=250).map(node_address);
         let clients = (1..=60_000).map(client_address);
-        let all: Vec<_> = nodes.chain(clients).chain([CONTROLLER_ADDRESS]).collect();
+        let helpers = (1..=250).map(helper_address);
+        let all: Vec<_> = nodes
+            .chain(clients)
+            .chain(helpers)
+            .chain([CONTROLLER_ADDRESS])
+            .collect();
         let network = u32::from(CONTROLLER_ADDRESS) >> (32 - PREFIX_LEN);
         assert!(
             all.iter()

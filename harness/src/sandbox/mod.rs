@@ -42,7 +42,7 @@ mod wire;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-pub use addresses::{CONTROLLER_ADDRESS, PREFIX_LEN, client_address, node_address};
+pub use addresses::{CONTROLLER_ADDRESS, PREFIX_LEN, client_address, helper_address, node_address};
 pub use error::{Failure, SandboxError, Step};
 pub use host::{Host, HostSpec, Under};
 pub use inside::Inside;

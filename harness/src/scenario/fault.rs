@@ -24,10 +24,15 @@ pub(super) fn words() -> impl Iterator<Item = &'static str> {
 /// The number of the named host, from 1.
 pub(super) fn host_number(target: &Target) -> Option<u32> {
     match target {
-        Target::Node(name) => number(name, 'n'),
+        Target::Node(name) => number(name, 'n').or_else(|| number(name, 's')),
         Target::ClientHost(name) => number(name, 'c'),
         _ => None,
     }
+}
+
+/// Whether a target names a helper host, `s1` and up.
+pub(super) fn is_helper(target: &Target) -> bool {
+    matches!(target, Target::Node(name) if name.starts_with('s'))
 }
 
 /// `n3` is 3. Leading zeros, signs and 0 are no host names.
@@ -43,7 +48,7 @@ mod tests {
 
     #[test]
     fn targets_print_and_read_back() {
-        for text in words().chain(["node:n1", "node:n12", "client:c3"]) {
+        for text in words().chain(["node:n1", "node:n12", "node:s2", "client:c3"]) {
             assert_eq!(parse(text).expect(text).to_string(), text);
         }
         for wrong in [

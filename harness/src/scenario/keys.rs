@@ -15,7 +15,9 @@ pub(super) enum Table {
     Top,
     Cluster,
     Tuning,
+    ClusterOptions,
     Workload,
+    LockOptions,
     Fault,
     When,
     Lasts,
@@ -29,7 +31,9 @@ impl Table {
         Self::Top,
         Self::Cluster,
         Self::Tuning,
+        Self::ClusterOptions,
         Self::Workload,
+        Self::LockOptions,
         Self::Fault,
         Self::When,
         Self::Lasts,
@@ -43,13 +47,20 @@ impl Table {
             Self::Top => "the top level",
             Self::Cluster => "[cluster]",
             Self::Tuning => "[cluster.tuning]",
+            Self::ClusterOptions => "[cluster.options]",
             Self::Workload => "[workload]",
+            Self::LockOptions => "[workload.options]",
             Self::Fault => "[[fault]]",
             Self::When => "`when` of [[fault]]",
             Self::Lasts => "`lasts` of [[fault]]",
             Self::Gc => "`lasts.gc` of [[fault]]",
             Self::Arm => "[[arm]]",
         }
+    }
+
+    /// Whether its keys come from a registry, those of the backend or lock that the scenario names.
+    pub(super) fn is_open(self) -> bool {
+        matches!(self, Self::ClusterOptions | Self::LockOptions)
     }
 
     /// Its keys, in the order of the reference.
@@ -227,7 +238,9 @@ impl Key {
 
 use Absent::{Default, Optional, Required};
 use Kind::{Bool, Duration, Integer, Millis, Name, Number, Range, Text, Word};
-use Table::{Arm, Cluster, Fault, Gc, Lasts, Top, Tuning, When, Workload};
+use Table::{
+    Arm, Cluster, ClusterOptions, Fault, Gc, Lasts, LockOptions, Top, Tuning, When, Workload,
+};
 
 /// Every key of every table.
 #[rustfmt::skip]
@@ -266,6 +279,8 @@ pub(super) const KEYS: &[Key] = &[
         .shown("\"1m\"", "How long the nodes may take until they accept writes."),
     key(Cluster, "tuning", Kind::Table(Tuning), Optional("the backend's own"))
         .shown("{ election = \"1s\" }", "Timing of the cluster's own protocol."),
+    key(Cluster, "options", Kind::Table(ClusterOptions), Optional("the backend's own"))
+        .shown("[cluster.options]", "Settings that only this backend has."),
 
     key(Tuning, "heartbeat", Millis, Optional("the backend's own")).unit("duration")
         .shown("\"100ms\"", "Between two heartbeats of the leader."),
@@ -307,6 +322,8 @@ pub(super) const KEYS: &[Key] = &[
         .shown("20", "With fewer completed terms a trial is inconclusive."),
     key(Workload, "rate", Number(0.0, f64::INFINITY), Optional("as fast as it goes")).unit("operations/s")
         .shown("200", "Most operations per second, over all clients."),
+    key(Workload, "options", Kind::Table(LockOptions), Optional("the lock's own"))
+        .shown("{ recheck = false }", "Settings that only this lock has."),
 
     key(Fault, "kind", Name(Registry::Faults), Required).shown("\"pause\"", "What happens."),
     key(Fault, "target", Kind::Target, Required)

@@ -3,7 +3,14 @@
 //! The program fills this in from its registries. The scenario code itself knows no such name, so
 //! that a new backend or fault needs no change here.
 
+use std::ops::RangeInclusive;
+
 use nemesis::{ParamSpec, Params, Target};
+use workloads::lock::LockAsk;
+use workloads::option::OptionSpec;
+
+use super::keys::Table;
+use super::plan::ClusterPlan;
 
 /// Everything a scenario may name.
 #[derive(Clone, Debug, Default)]
@@ -31,8 +38,14 @@ pub struct KnownBackend {
     pub versions: Vec<String>,
     /// The version that is taken when a scenario names none.
     pub default_version: String,
-    /// The shortest lease that the service grants, in milliseconds.
-    pub min_ttl_ms: fn(&super::plan::Tuning) -> u64,
+    /// The leases that a cluster grants, in milliseconds.
+    pub ttl_ms: fn(&ClusterPlan) -> RangeInclusive<u64>,
+    /// How many hosts of its own it needs beside the nodes.
+    pub helpers: fn(&ClusterPlan) -> u32,
+    /// Settings that only it has.
+    pub options: &'static [OptionSpec],
+    /// Says what was expected of values that are right each for itself.
+    pub check: fn(&ClusterPlan) -> Result<(), String>,
     /// Cluster sizes that it can run in.
     pub nodes: Vec<u32>,
     /// Bugs that can be switched on; empty for a real server.
@@ -40,7 +53,7 @@ pub struct KnownBackend {
 }
 
 /// A lock.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct KnownLock {
     /// Registry name.
     pub name: String,
@@ -48,6 +61,10 @@ pub struct KnownLock {
     pub backend: String,
     /// Words of the holder disciplines that it supports.
     pub disciplines: Vec<String>,
+    /// Settings that only it has.
+    pub options: &'static [OptionSpec],
+    /// Says what was expected of values that are right each for itself.
+    pub check: fn(&LockAsk<'_>) -> Result<(), String>,
 }
 
 /// A protected resource.
@@ -121,6 +138,19 @@ impl Known {
     pub(super) fn has_fault_param(&self, name: &str) -> bool {
         let mut params = self.faults.iter().flat_map(|fault| fault.params);
         params.any(|param| param.name == name)
+    }
+
+    /// The options of every backend, or of every lock.
+    pub(super) fn option_names(&self, table: Table) -> Vec<&'static str> {
+        let specs: Vec<&'static [OptionSpec]> = match table {
+            Table::ClusterOptions => self.backends.iter().map(|known| known.options).collect(),
+            Table::LockOptions => self.locks.iter().map(|known| known.options).collect(),
+            _ => Vec::new(),
+        };
+        let mut names: Vec<_> = specs.into_iter().flatten().map(|spec| spec.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
     }
 
     pub(super) fn metric(&self, name: &str) -> Option<&KnownMetric> {

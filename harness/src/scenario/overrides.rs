@@ -90,7 +90,10 @@ impl<'a> Found<'a> {
     fn flatten(&mut self, path: &str, entry: &Entry) {
         let holds_keys = matches!(
             path.split('.').collect::<Vec<_>>().as_slice(),
-            ["cluster" | "workload" | "fault"] | ["cluster", "tuning"] | ["fault", _]
+            ["cluster" | "workload" | "fault"]
+                | ["cluster", "tuning" | "options"]
+                | ["workload", "options"]
+                | ["fault", _]
         );
         match &entry.node.value {
             Value::Table(inner) if holds_keys => {
@@ -154,8 +157,8 @@ impl<'a> Found<'a> {
     }
 }
 
-/// The key at the end of a dotted path; `None` for the word `faults` and for a parameter of a fault.
-/// Otherwise what was expected. Whether that very fault has the parameter is found out when it is read.
+/// The key at the end of a dotted path; `None` for the word `faults`, a parameter of a fault and an option.
+/// Otherwise what was expected. Whether that very fault, backend or lock has it is found out when it is read.
 fn resolve_path(path: &str, known: &Known) -> Result<Option<&'static Key>, String> {
     if path == FAULTS {
         return Ok(None);
@@ -186,6 +189,14 @@ fn resolve_path(path: &str, known: &Known) -> Result<Option<&'static Key>, Strin
         }
         if table == Table::Fault && steps.peek().is_none() && known.has_fault_param(step) {
             return Ok(None);
+        }
+        if table.is_open() {
+            let names = known.option_names(table);
+            return match steps.peek() {
+                Some(_) => Err(format!("nothing below `{step}`, which is no table")),
+                None if names.contains(&step) => Ok(None),
+                None => Err(format!("an option: {}", names.join(", "))),
+            };
         }
         found = Some(table.key(step).ok_or_else(|| keys_of(table))?);
     }

@@ -5,6 +5,7 @@
 use nemesis::FaultPlan;
 use serde::{Deserialize, Serialize};
 use workloads::discipline::Discipline;
+use workloads::option::Options;
 use workloads::resource::memory::store::TokenPolicy;
 
 use super::duration::RangeNs;
@@ -73,6 +74,9 @@ pub struct ClusterPlan {
     pub ready_timeout_ms: u64,
     /// Timing of its own protocol.
     pub tuning: Tuning,
+    /// Settings that only this backend has, with their defaults.
+    #[serde(default)]
+    pub options: Options,
 }
 
 /// Timing of a cluster's own protocol; `None` is the backend's default.
@@ -123,4 +127,7 @@ pub struct WorkloadPlan {
     pub min_terms: u64,
     /// Most operations per second over all clients; `None` is without limit.
     pub rate_per_s: Option<f64>,
+    /// Settings that only this lock has, with their defaults.
+    #[serde(default)]
+    pub options: Options,
 }

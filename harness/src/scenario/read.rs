@@ -74,7 +74,14 @@ impl<'a> Section<'a> {
             cx.report(Problem {
                 at: node.at.clone(),
                 key: section.path,
-                expected: format!("a table with {}", key_list(table)),
+                expected: format!(
+                    "a table with {}",
+                    if table.is_open() {
+                        further.join(", ")
+                    } else {
+                        key_list(table)
+                    }
+                ),
                 found: node.describe(),
                 hint: None,
             });
@@ -95,6 +102,15 @@ impl<'a> Section<'a> {
 
     /// Opens the table under one of this table's keys. `None` when it is absent or no table.
     pub(super) fn subsection(&self, name: &str) -> Option<Section<'a>> {
+        self.subsection_with(name, &[])
+    }
+
+    /// [`Self::subsection`] for a table that may have further keys.
+    pub(super) fn subsection_with(
+        &self,
+        name: &str,
+        further: &[&'static str],
+    ) -> Option<Section<'a>> {
         let Some(Key {
             kind: Kind::Table(table),
             ..
@@ -116,7 +132,7 @@ impl<'a> Section<'a> {
             );
             return None;
         }
-        Section::open(self.cx, *table, self.path_of(name), node)
+        Section::open_with(self.cx, *table, self.path_of(name), node, further)
     }
 
     /// The tables under one of this table's keys, each with its node.

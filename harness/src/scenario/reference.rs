@@ -2,7 +2,12 @@
 
 use nemesis::fault::{FAULTS, FaultSpec};
 
+use workloads::lock::LOCKS;
+use workloads::option::OptionSpec;
+
+use super::build::options::{describe, show_default};
 use super::keys::{Absent, Key, Kind, Table};
+use crate::backend::BACKENDS;
 
 const INTRODUCTION: &str = "\
 # Scenario files
@@ -66,6 +71,23 @@ pub fn reference() -> String {
     let mut text = INTRODUCTION.to_owned();
     for table in Table::ALL {
         text.push_str(&format!("\n## {}\n\n", heading(*table)));
+        match table {
+            Table::ClusterOptions => {
+                text.push_str("Each backend has its own; those that are not listed have none.\n");
+                let owners = BACKENDS
+                    .iter()
+                    .map(|spec| ("backend", spec.name, spec.options));
+                text.extend(owners.map(options_of));
+                continue;
+            }
+            Table::LockOptions => {
+                text.push_str("Each lock has its own; those that are not listed have none.\n");
+                let owners = LOCKS.iter().map(|spec| ("lock", spec.name, spec.options));
+                text.extend(owners.map(options_of));
+                continue;
+            }
+            _ => {}
+        }
         text.push_str(
             "| key | type | default | unit | example | meaning |\n|---|---|---|---|---|---|\n",
         );
@@ -95,6 +117,27 @@ fn params_of(spec: &FaultSpec) -> String {
             param.kind.to_string(),
             default,
             param.summary.to_owned(),
+        ];
+        let cells = cells.map(|cell| cell.replace('|', "\\|"));
+        text.push_str(&format!("| {} |\n", cells.join(" | ")));
+    }
+    text
+}
+
+/// The options of one backend or lock.
+fn options_of((key, name, specs): (&str, &str, &[OptionSpec])) -> String {
+    if specs.is_empty() {
+        return String::new();
+    }
+    let mut text = format!(
+        "\n### With `{key} = \"{name}\"`\n\n| key | type | default | meaning |\n|---|---|---|---|\n"
+    );
+    for spec in specs {
+        let cells = [
+            format!("`{}`", spec.name),
+            describe(spec.kind),
+            format!("`{}`", show_default(spec)),
+            spec.about.to_owned(),
         ];
         let cells = cells.map(|cell| cell.replace('|', "\\|"));
         text.push_str(&format!("| {} |\n", cells.join(" | ")));

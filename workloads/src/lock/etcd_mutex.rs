@@ -24,6 +24,7 @@ use crate::etcd::{
     Session, TxnRequest, Watch, WatchEnd, connect_for_lock, lock_name,
 };
 use crate::lock::{Grant, Guard, LockClient, LockConfig, LockConnection, LockSpec};
+use crate::option::{OptionKind, OptionSpec};
 use crate::reply::{Reason, Reply};
 
 /// The registry's line.
@@ -34,12 +35,22 @@ pub const SPEC: LockSpec = LockSpec {
     token: "create revision of the lock's key",
     leased: true,
     disciplines: Discipline::ALL,
+    options: &[RECHECK],
+    check: |_| Ok(()),
     connect,
+};
+
+const RECHECK: OptionSpec = OptionSpec {
+    name: "recheck",
+    kind: OptionKind::Flag,
+    default: "true",
+    about: "Whether a waiter reads its own key once more before it believes that it holds the lock, as the \
+            library does since 3.5.",
 };
 
 fn connect(config: LockConfig) -> BoxFuture<'static, Result<Box<dyn LockConnection>, String>> {
     async move {
-        let recheck = read_recheck(&config)?;
+        let recheck = config.options.flag(&RECHECK);
         let etcd = connect_for_lock(SPEC.name, &config).await?;
         Ok(Box::new(Connection {
             etcd,
@@ -48,23 +59,6 @@ fn connect(config: LockConfig) -> BoxFuture<'static, Result<Box<dyn LockConnecti
         }) as Box<dyn LockConnection>)
     }
     .boxed()
-}
-
-fn read_recheck(config: &LockConfig) -> Result<bool, String> {
-    if let Some(option) = config.options.keys().find(|option| *option != "recheck") {
-        return Err(format!(
-            "lock `{}` expects only the option `recheck`, found `{option}`: remove it",
-            SPEC.name
-        ));
-    }
-    match config.options.get("recheck").map(String::as_str) {
-        None | Some("true") => Ok(true),
-        Some("false") => Ok(false),
-        Some(other) => Err(format!(
-            "lock `{}`, option `recheck`: expected true or false, found `{other}`",
-            SPEC.name
-        )),
-    }
 }
 
 struct Connection {
@@ -295,41 +289,9 @@ impl LockClient for Client {
 mod tests {
     use super::*;
 
-    fn config(options: &[(&str, &str)]) -> LockConfig {
-        LockConfig {
-            endpoint: None,
-            version: "3.5.16".into(),
-            memory: Default::default(),
-            ttl_ms: 2000,
-            keep_alive: true,
-            request_timeout_ms: 1000,
-            acquire_timeout_ms: 1000,
-            options: options
-                .iter()
-                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-                .collect(),
-        }
-    }
-
-    #[test]
-    fn options_are_read_or_refused() {
-        assert_eq!(read_recheck(&config(&[])), Ok(true));
-        assert_eq!(read_recheck(&config(&[("recheck", "false")])), Ok(false));
-        assert!(
-            read_recheck(&config(&[("recheck", "no")]))
-                .unwrap_err()
-                .contains("true or false")
-        );
-        assert!(
-            read_recheck(&config(&[("rechek", "false")]))
-                .unwrap_err()
-                .contains("`rechek`")
-        );
-    }
-
     #[tokio::test(flavor = "current_thread")]
     async fn a_missing_node_is_named() {
-        let refused = connect(config(&[]))
+        let refused = connect(LockConfig::default())
             .await
             .err()
             .expect("no node to talk to");

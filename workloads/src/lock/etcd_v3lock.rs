@@ -25,17 +25,13 @@ pub const SPEC: LockSpec = LockSpec {
     token: "create revision of the lock's key",
     leased: true,
     disciplines: Discipline::ALL,
+    options: &[],
+    check: |_| Ok(()),
     connect,
 };
 
 fn connect(config: LockConfig) -> BoxFuture<'static, Result<Box<dyn LockConnection>, String>> {
     async move {
-        if let Some(option) = config.options.keys().next() {
-            return Err(format!(
-                "lock `{}` expects no options, found `{option}`: remove it",
-                SPEC.name
-            ));
-        }
         let etcd = connect_for_lock(SPEC.name, &config).await?;
         Ok(Box::new(Connection {
             etcd,

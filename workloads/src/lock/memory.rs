@@ -23,6 +23,8 @@ pub const SPEC: LockSpec = LockSpec {
     token: "a counter",
     leased: false,
     disciplines: &[Discipline::Ignore, Discipline::Token],
+    options: &[],
+    check: |_| Ok(()),
     connect: |config| async move { connect(&config) }.boxed(),
 };
 

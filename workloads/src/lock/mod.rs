@@ -4,7 +4,6 @@
 //! one bare connection to one node, explicit deadlines, no hidden retries. It must not decide what a
 //! holder does when its lease is gone; that is the [discipline](crate::discipline).
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::belief::Belief;
 use crate::discipline::Discipline;
+use crate::option::{OptionSpec, Options};
 use crate::reply::Reply;
 
 pub mod builtin;
@@ -37,8 +37,27 @@ pub struct LockSpec {
     pub leased: bool,
     /// The holder disciplines that make sense with it.
     pub disciplines: &'static [Discipline],
+    /// Settings that only it has.
+    pub options: &'static [OptionSpec],
+    /// Says what was expected of values that are right each for itself, if the lock cannot be held so.
+    pub check: fn(&LockAsk<'_>) -> Result<(), String>,
     /// Opens one connection to one node.
     pub connect: fn(LockConfig) -> Connecting,
+}
+
+/// What a scenario asks of a lock, before anything runs.
+#[derive(Clone, Copy, Debug)]
+pub struct LockAsk<'a> {
+    /// Number of nodes of the cluster.
+    pub nodes: u32,
+    /// Lease time-to-live in milliseconds.
+    pub ttl_ms: u64,
+    /// Whether the lease is kept alive in the background.
+    pub keep_alive: bool,
+    /// The lock's options, with their defaults.
+    pub options: &'a Options,
+    /// The options of the lock service, with their defaults.
+    pub cluster: &'a Options,
 }
 
 /// A connection that is being opened, or why it cannot be.
@@ -60,10 +79,16 @@ pub fn find(name: &str) -> Option<&'static LockSpec> {
 }
 
 /// What a lock client needs to know.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockConfig {
     /// The one node to talk to; absent for locks without a server.
     pub endpoint: Option<SocketAddr>,
+    /// Where every node serves clients, in the order of the nodes: for locks that live on several.
+    #[serde(default)]
+    pub endpoints: Vec<SocketAddr>,
+    /// Where the helpers beside the nodes serve clients, for example Sentinels.
+    #[serde(default)]
+    pub helpers: Vec<SocketAddr>,
     /// Version of the server, for instance `3.4.23`: recipes differ by version.
     pub version: String,
     /// Socket of the controller's memory store.
@@ -76,9 +101,9 @@ pub struct LockConfig {
     pub request_timeout_ms: u64,
     /// Limit of waiting for the lock, in milliseconds.
     pub acquire_timeout_ms: u64,
-    /// Further settings of the lock, by name.
+    /// Settings that only this lock has.
     #[serde(default)]
-    pub options: BTreeMap<String, String>,
+    pub options: Options,
 }
 
 impl LockConfig {

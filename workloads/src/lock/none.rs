@@ -18,6 +18,8 @@ pub const SPEC: LockSpec = LockSpec {
     token: "none",
     leased: false,
     disciplines: &[Discipline::Ignore],
+    options: &[],
+    check: |_| Ok(()),
     connect: |_| ready(Ok(Box::new(NoLock) as Box<dyn LockConnection>)).boxed(),
 };
 

@@ -45,10 +45,16 @@ pub fn find(name: &str) -> Option<&'static ResourceSpec> {
 }
 
 /// What a resource's client needs to know.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourceConfig {
     /// The one node to talk to; absent for a resource in the controller.
     pub endpoint: Option<SocketAddr>,
+    /// Where every node serves clients, in the order of the nodes.
+    #[serde(default)]
+    pub endpoints: Vec<SocketAddr>,
+    /// Where the helpers beside the nodes serve clients, for example Sentinels.
+    #[serde(default)]
+    pub helpers: Vec<SocketAddr>,
     /// Socket of the controller's memory store.
     pub memory: PathBuf,
     /// Limit of one request, in milliseconds.

@@ -150,6 +150,11 @@ async fn connect(setup: Setup) -> Result<Connected, String> {
     }
     let spec =
         lock::find(&setup.lock).ok_or_else(|| format!("no lock is called `{}`", setup.lock))?;
+    setup
+        .lock_config
+        .options
+        .check(spec.options)
+        .map_err(|why| format!("lock `{}`: {why}", spec.name))?;
     let lock = (spec.connect)(setup.lock_config.clone()).await?;
     let resource = match &setup.resource {
         None => None,

@@ -177,13 +177,14 @@ fn setup(memory: &std::path::Path) -> Setup {
             keep_alive: false,
             request_timeout_ms: 5000,
             acquire_timeout_ms: 60_000,
-            options: Default::default(),
+            ..LockConfig::default()
         },
         resource: None,
         resource_config: ResourceConfig {
             endpoint: None,
             memory: memory.to_owned(),
             request_timeout_ms: 5000,
+            ..ResourceConfig::default()
         },
         discipline: Discipline::Ignore,
     }

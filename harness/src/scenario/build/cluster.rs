@@ -8,6 +8,8 @@ use crate::scenario::plan::{ClusterPlan, Tuning};
 use crate::scenario::read::Section;
 use crate::scenario::suggest::did_you_mean;
 
+use super::options;
+
 /// Reads `[cluster]`.
 pub(in crate::scenario) fn read(section: &Section<'_>) -> Option<ClusterPlan> {
     let tuning = match section.written("tuning") {
@@ -27,7 +29,8 @@ pub(in crate::scenario) fn read(section: &Section<'_>) -> Option<ClusterPlan> {
     let version = check_version(section, backend, version);
     let nodes = nodes.filter(|nodes| check_nodes(section, backend, *nodes));
     check_bug(section, backend, bug.as_deref());
-    Some(ClusterPlan {
+    let options = options::read(section, backend.options);
+    let plan = ClusterPlan {
         backend: backend.name.clone(),
         version: version?,
         nodes: nodes?,
@@ -35,7 +38,13 @@ pub(in crate::scenario) fn read(section: &Section<'_>) -> Option<ClusterPlan> {
         bug,
         ready_timeout_ms: ready_timeout_ms?,
         tuning: tuning?,
-    })
+        options: options?,
+    };
+    if let Err(expected) = (backend.check)(&plan) {
+        section.problem_here(&expected, "other settings", None);
+        return None;
+    }
+    Some(plan)
 }
 
 fn read_tuning(section: &Section<'_>) -> Tuning {

@@ -101,7 +101,19 @@ fn check_target(
     };
     let number = fault::host_number(target).unwrap_or(0);
     if let Some(nodes) = cluster.map(|cluster| cluster.nodes) {
+        let helpers = cluster.map_or(0, |cluster| helpers_of(section, cluster));
         match target {
+            Target::Node(_) if fault::is_helper(target) => {
+                if number > helpers {
+                    impossible(
+                        match helpers {
+                            0 => "a node; this cluster has no hosts beside its nodes".to_owned(),
+                            _ => format!("one of the hosts node:s1 to node:s{helpers}"),
+                        },
+                        "name one that there is",
+                    );
+                }
+            }
             Target::Node(_) if number > nodes => {
                 impossible(
                     format!("one of the {nodes} nodes, node:n1 to node:n{nodes}"),
@@ -135,6 +147,12 @@ fn check_target(
             _ => {}
         }
     }
+}
+
+/// How many hosts the cluster has beside its nodes.
+fn helpers_of(section: &Section<'_>, cluster: &ClusterPlan) -> u32 {
+    let backend = section.cx.known.backend(&cluster.backend);
+    backend.map_or(0, |backend| (backend.helpers)(cluster))
 }
 
 /// Reads `lasts`. The outer `None` is a mistake, the inner one an absent key.

@@ -6,6 +6,7 @@
 
 pub(super) mod cluster;
 pub(super) mod fault;
+pub(super) mod options;
 mod params;
 mod when;
 pub(super) mod workload;

@@ -5,7 +5,10 @@ use crate::scenario::keys::one_of;
 use crate::scenario::known::{KnownLock, KnownResource, KnownWorkload};
 use crate::scenario::plan::{ClusterPlan, WorkloadPlan};
 use crate::scenario::read::Section;
+
+use super::options;
 use workloads::discipline::Discipline;
+use workloads::lock::LockAsk;
 use workloads::resource::memory::store::TokenPolicy;
 
 /// Processes that clients are spread over when the scenario does not say.
@@ -43,6 +46,24 @@ pub(in crate::scenario) fn read(
     check_lock(section, lock, discipline, cluster);
     check_discipline(section, kind, resource, discipline, tokens);
     check_ttl(section, ttl_ms, cluster);
+    // Without its lock, nothing is known about the options.
+    let options = lock.map(|lock| options::read(section, lock.options));
+    if let (Some(lock), Some(Some(options)), Some(ttl_ms), Some(keep_alive), Some(cluster)) =
+        (lock, &options, ttl_ms, keep_alive, cluster)
+        && lock.backend == cluster.backend
+    {
+        let ask = LockAsk {
+            nodes: cluster.nodes,
+            ttl_ms,
+            keep_alive,
+            options,
+            cluster: &cluster.options,
+        };
+        if let Err(expected) = (lock.check)(&ask) {
+            section.problem("lock", &expected, "other settings", None);
+            return None;
+        }
+    }
     Some(WorkloadPlan {
         kind: kind?.name.clone(),
         lock: lock?.name.clone(),
@@ -61,6 +82,7 @@ pub(in crate::scenario) fn read(
         request_timeout_ns: request_timeout_ns?,
         min_terms: min_terms?,
         rate_per_s,
+        options: options??,
     })
 }
 
@@ -263,18 +285,22 @@ fn check_ttl(section: &Section<'_>, ttl_ms: Option<u64>, cluster: Option<&Cluste
     let Some(backend) = section.cx.known.backend(&cluster.backend) else {
         return;
     };
-    let least_ms = (backend.min_ttl_ms)(&cluster.tuning);
-    if ttl_ms < least_ms {
-        let least = format_ms(least_ms);
-        let expected = format!(
-            "at least {least}, the shortest lease that {} grants under this tuning",
+    let granted_ms = (backend.ttl_ms)(cluster);
+    let (least, most) = (format_ms(*granted_ms.start()), format_ms(*granted_ms.end()));
+    let (expected, bound) = if ttl_ms < *granted_ms.start() {
+        (format!("at least {least}, the shortest"), least)
+    } else if ttl_ms > *granted_ms.end() {
+        (format!("at most {most}, the longest"), most)
+    } else {
+        return;
+    };
+    section.problem(
+        "ttl",
+        &format!(
+            "{expected} lease that {} grants under this tuning",
             backend.name
-        );
-        section.problem(
-            "ttl",
-            &expected,
-            &format_ms(ttl_ms),
-            Some(format!("write ttl = \"{least}\"")),
-        );
-    }
+        ),
+        &format_ms(ttl_ms),
+        Some(format!("write ttl = \"{bound}\"")),
+    );
 }

@@ -1,7 +1,10 @@
 //! Tests of whole scenarios. What is local to one file is tested in that file.
 
 mod mistakes;
+mod options;
 mod plans;
+
+use std::ops::RangeInclusive;
 
 use nemesis::{ParamKind, ParamSpec, Params, Target};
 use workloads::discipline::Discipline;
@@ -87,7 +90,7 @@ fn known() -> Known {
     };
     let backend = |name: &str,
                    versions: &[&str],
-                   min_ttl_ms: fn(&Tuning) -> u64,
+                   ttl_ms: fn(&ClusterPlan) -> RangeInclusive<u64>,
                    nodes: &[u32],
                    bugs: &[&str]| KnownBackend {
         name: name.to_owned(),
@@ -96,7 +99,10 @@ fn known() -> Known {
             .last()
             .map(|last| (*last).to_owned())
             .unwrap_or_default(),
-        min_ttl_ms,
+        ttl_ms,
+        helpers: |_| 0,
+        options: &[],
+        check: |_| Ok(()),
         nodes: nodes.to_vec(),
         bugs: words(bugs),
     };
@@ -104,6 +110,8 @@ fn known() -> Known {
         name: name.to_owned(),
         backend: backend.to_owned(),
         disciplines: words(disciplines),
+        options: &[],
+        check: |_| Ok(()),
     };
     let fault = |name: &str, needs_lasts, targets: &[&str]| KnownFault {
         name: name.to_owned(),
@@ -128,27 +136,36 @@ fn known() -> Known {
     };
     Known {
         backends: vec![
-            backend(
-                "etcd",
-                &["3.4.23", "3.5.16"],
-                |tuning| tuning.election_ms.unwrap_or(500) * 2,
-                &[1, 3, 5],
-                &[],
-            ),
+            KnownBackend {
+                options: options::OF_ETCD,
+                check: options::no_quiet_disk,
+                helpers: |plan| if plan.nodes == 5 { 2 } else { 0 },
+                ..backend(
+                    "etcd",
+                    &["3.4.23", "3.5.16"],
+                    |plan| plan.tuning.election_ms.unwrap_or(500) * 2..=3_600_000,
+                    &[1, 3, 5],
+                    &[],
+                )
+            },
             backend(
                 "builtin",
                 &["model"],
-                |_| 50,
+                |_| 50..=u64::MAX,
                 &[1],
                 &["double-grant", "early-expiry"],
             ),
         ],
         locks: vec![
-            lock(
-                "etcd-v3lock",
-                "etcd",
-                &["ignore", "deadline", "token", "txn"],
-            ),
+            KnownLock {
+                options: options::OF_V3LOCK,
+                check: options::no_long_delay,
+                ..lock(
+                    "etcd-v3lock",
+                    "etcd",
+                    &["ignore", "deadline", "token", "txn"],
+                )
+            },
             lock("builtin-lease", "builtin", Discipline::NAMES),
         ],
         resources: vec![

@@ -34,6 +34,8 @@ pub const SPEC: LockSpec = LockSpec {
         Discipline::Deadline,
         Discipline::Token,
     ],
+    options: &[],
+    check: |_| Ok(()),
     connect: |config| async move { connect(config) }.boxed(),
 };
 

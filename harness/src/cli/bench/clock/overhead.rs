@@ -3,7 +3,7 @@
 //! The same puts against the same binary, with and without, in turns, because a busy machine drifts.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -192,8 +192,8 @@ async fn connect(endpoint: SocketAddr) -> Result<Arc<dyn Resource>> {
     let kind = resource::find("etcd").context("this build has no resource etcd")?;
     let config = ResourceConfig {
         endpoint: Some(endpoint),
-        memory: PathBuf::new(),
         request_timeout_ms: 5_000,
+        ..ResourceConfig::default()
     };
     (kind.connect)(config).await.map_err(|why| anyhow!(why))
 }

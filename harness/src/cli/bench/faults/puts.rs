@@ -1,6 +1,6 @@
 //! How long a put to a real etcd takes, over the network that is measured.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -26,8 +26,8 @@ pub(super) fn measure(arm: &ArmPlan, etcd: &Path, place: &Place) -> Result<()> {
     let cluster = Cluster::start(spec, &arm.cluster, etcd, place, runtime.handle())?;
     let config = ResourceConfig {
         endpoint: Some(cluster.info.endpoint(spec.backend, &cluster.info.nodes[0])),
-        memory: PathBuf::new(),
         request_timeout_ms: 5_000,
+        ..ResourceConfig::default()
     };
     let kind = resource::find("etcd").context("this build has no resource etcd")?;
     let sample = runtime.block_on(async {
