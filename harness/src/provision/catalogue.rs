@@ -91,17 +91,35 @@ pub const BACKENDS: &[Backend] = &[
             etcd("3.5.30", "sid"),
         ],
     },
+    Backend {
+        name: "consul",
+        default_version: "1.8.7",
+        probe: Some(Probe {
+            program: "consul",
+            args: &["version"],
+            before: "Consul v",
+        }),
+        releases: &[debian("1.8.7", "bullseye", &["consul"], "usr/bin/consul")],
+    },
 ];
 
 const fn etcd(version: &'static str, suite: &'static str) -> Release {
-    let debian = Debian {
-        suite,
-        packages: &["etcd-server"],
-        binary: "usr/bin/etcd",
-    };
+    debian(version, suite, &["etcd-server"], "usr/bin/etcd")
+}
+
+const fn debian(
+    version: &'static str,
+    suite: &'static str,
+    packages: &'static [&'static str],
+    binary: &'static str,
+) -> Release {
     Release {
         version,
-        origin: Origin::Debian(debian),
+        origin: Origin::Debian(Debian {
+            suite,
+            packages,
+            binary,
+        }),
     }
 }
 

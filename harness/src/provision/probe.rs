@@ -110,6 +110,12 @@ mod tests {
     }
 
     #[test]
+    fn the_answer_of_consul() {
+        let text = "Consul v1.8.7\nProtocol 2 spoken by default, understands 2 to 3 (agent will automatically use protocol >2 when speaking to compatible agents)\n\n";
+        assert_eq!(parse(text, "Consul v"), Some("1.8.7"));
+    }
+
+    #[test]
     fn other_answers_are_none() {
         for text in [
             "",
