@@ -139,7 +139,7 @@ impl Foreign {
     /// # Errors
     /// See [`ForeignProblem`].
     pub fn read_from(
-        source: impl Read,
+        source: impl Read + Send,
         name: &str,
         options: &Options,
     ) -> Result<Self, ForeignError> {
@@ -221,8 +221,8 @@ fn each_line(
         match line? {
             Line::End => return Ok(None),
             Line::CutOff => return Ok(Some(cut_off(lines.number))),
-            Line::Whole => take(&mut lines.buffer, collector)?,
-            Line::Unterminated => match take(&mut lines.buffer, collector) {
+            Line::Whole => take(lines.line(), collector)?,
+            Line::Unterminated => match take(lines.line(), collector) {
                 // Half a line is what a killed recorder leaves.
                 Err(ForeignProblem::NotJson { .. }) if !collector.is_empty() => {
                     return Ok(Some(cut_off(lines.number)));

@@ -1,38 +1,40 @@
 //! Lines of a file, compressed or not, of bounded length.
 //!
 //! It tells a stream that merely stops (its recorder was killed) from one that is damaged. It knows
-//! nothing of events.
+//! nothing of events. A line that lies within a chunk of the file is not copied.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, Read};
+use std::ops::Range;
 use std::path::Path;
 
 use super::error::Problem;
+use super::feed::Feed;
 
 /// The longest line that is read. A final read of some million elements fits.
 pub const MAX_LINE_BYTES: usize = 64 << 20;
 
-const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
-const BUFFER_BYTES: usize = 256 * 1024;
-
 /// What the next read gave.
 pub(crate) enum Line {
-    /// A whole line is in the buffer, without its line feed.
+    /// A whole line is there, without its line feed.
     Whole,
     /// The file ends with these bytes and no line feed.
     Unterminated,
     /// The file ends.
     End,
-    /// The compressed stream stops in the middle of its frame; the buffer holds the beginning of a line.
+    /// The compressed stream stops in the middle of its frame; the beginning of a line may be there.
     CutOff,
 }
 
 /// A source of lines.
 pub(crate) struct Lines<'r> {
-    source: Box<dyn BufRead + 'r>,
-    compressed: bool,
-    /// The line last read.
-    pub(crate) buffer: Vec<u8>,
+    feed: Feed<'r>,
+    chunk: Vec<u8>,
+    /// What of the chunk was not taken yet.
+    rest: usize,
+    /// Where in the chunk the line last read is; it is in `spilled` if it began in another one.
+    within: Option<Range<usize>>,
+    spilled: Vec<u8>,
     /// Its number, from 1.
     pub(crate) number: u64,
     /// True once the compressed stream was found to stop in the middle (only [`chunk`](Self::chunk) sets it).
@@ -44,111 +46,125 @@ impl<'r> Lines<'r> {
     pub(crate) fn open(path: &Path) -> Result<Lines<'static>, Problem> {
         let file = File::open(path).map_err(Problem::Io)?;
         let expect_zstd = path.extension().is_some_and(|extension| extension == "zst");
-        Lines::new(file, expect_zstd)
+        Feed::of_file(file, expect_zstd).map(Lines::from)
     }
 
     /// Reads from any source.
-    pub(crate) fn new(source: impl Read + 'r, expect_zstd: bool) -> Result<Self, Problem> {
-        let mut source = BufReader::with_capacity(BUFFER_BYTES, source);
-        let start = source.fill_buf().map_err(Problem::Io)?;
-        if start.is_empty() {
-            return Err(Problem::Empty);
-        }
-        let compressed = start.starts_with(&ZSTD_MAGIC);
-        if expect_zstd && !compressed {
-            let first = &start[..start.len().min(4)];
-            let found = first.iter().map(|b| format!("{b:02x}"));
-            return Err(Problem::NotZstd {
-                found: found.collect::<Vec<_>>().join(" "),
-            });
-        }
-        let source: Box<dyn BufRead + 'r> = if compressed {
-            let decoder = zstd::Decoder::with_buffer(source).map_err(Problem::Io)?;
-            Box::new(BufReader::with_capacity(BUFFER_BYTES, decoder))
-        } else {
-            Box::new(source)
-        };
-        Ok(Self {
-            source,
-            compressed,
-            buffer: Vec::new(),
-            number: 0,
-            cut_off: false,
-        })
+    pub(crate) fn new(source: impl Read + Send + 'r, expect_zstd: bool) -> Result<Self, Problem> {
+        Feed::of(source, expect_zstd).map(Self::from)
     }
 
-    /// What comes next, at least a byte of it, without taking it.
+    /// The line last read.
+    pub(crate) fn line(&mut self) -> &mut [u8] {
+        match &self.within {
+            Some(range) => &mut self.chunk[range.clone()],
+            None => &mut self.spilled,
+        }
+    }
+
+    /// What comes next, at least a byte of it unless it is the end, without taking it.
     pub(crate) fn peek(&mut self) -> Result<&[u8], Problem> {
-        self.source.fill_buf().map_err(Problem::Io)
+        self.refill().map_err(Problem::Io)?;
+        Ok(&self.chunk[self.rest..])
     }
 
     /// The next bytes, for readers that do not go by lines; `None` at the end. [`consume`](Self::consume)
     /// takes them.
     pub(crate) fn chunk(&mut self) -> Result<Option<&[u8]>, Problem> {
-        // The borrow checker refuses to return from within a match on `fill_buf`.
-        if let Err(error) = self.source.fill_buf() {
-            if self.compressed && error.kind() == io::ErrorKind::UnexpectedEof {
+        if let Err(error) = self.refill() {
+            if self.feed.compressed && error.kind() == io::ErrorKind::UnexpectedEof {
                 self.cut_off = true;
                 return Ok(None);
             }
-            return Err(match self.compressed {
-                true => Problem::Corrupt(error),
-                false => Problem::Io(error),
-            });
+            return Err(self.broken(error));
         }
-        let chunk = self.source.fill_buf().map_err(Problem::Io)?;
-        Ok((!chunk.is_empty()).then_some(chunk))
+        let rest = &self.chunk[self.rest..];
+        Ok((!rest.is_empty()).then_some(rest))
     }
 
     /// Takes `bytes` of the chunk.
     pub(crate) fn consume(&mut self, bytes: usize) {
-        self.source.consume(bytes);
+        self.rest += bytes;
     }
 
-    /// Reads the next line into the buffer.
+    /// Reads the next line.
     pub(crate) fn advance(&mut self) -> Result<Line, Problem> {
-        self.buffer.clear();
         self.number += 1;
-        match self.read_line() {
-            Err(error) if self.compressed && error.kind() == io::ErrorKind::UnexpectedEof => {
+        self.spilled.clear();
+        // Nearly every line ends in the chunk that it begins in.
+        if let Some(length) = memchr::memchr(b'\n', &self.chunk[self.rest..]) {
+            self.within = Some(self.rest..self.rest + length);
+            self.rest += length + 1;
+            return Ok(Line::Whole);
+        }
+        self.within = None;
+        match self.spill() {
+            Err(error) if self.feed.compressed && error.kind() == io::ErrorKind::UnexpectedEof => {
                 return Ok(Line::CutOff);
             }
-            Err(error) if self.compressed => return Err(Problem::Corrupt(error)),
-            Err(error) => return Err(Problem::Io(error)),
+            Err(error) => return Err(self.broken(error)),
             Ok(()) => {}
         }
-        if self.buffer.last() == Some(&b'\n') {
-            self.buffer.pop();
+        if self.spilled.last() == Some(&b'\n') {
+            self.spilled.pop();
             Ok(Line::Whole)
-        } else if self.buffer.is_empty() {
+        } else if self.spilled.is_empty() {
             Ok(Line::End)
-        } else if self.buffer.len() > MAX_LINE_BYTES {
+        } else if self.spilled.len() > MAX_LINE_BYTES {
             Err(Problem::LineTooLong {
-                found: shorten(&self.buffer),
+                found: shorten(&self.spilled),
             })
         } else {
             Ok(Line::Unterminated)
         }
     }
-}
 
-impl Lines<'_> {
-    /// Appends up to a line feed, the end, or a byte more than a line may have.
-    fn read_line(&mut self) -> io::Result<()> {
+    /// Collects up to a line feed, the end, or a byte more than a line may have.
+    fn spill(&mut self) -> io::Result<()> {
         loop {
-            let chunk = match self.source.fill_buf() {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                chunk => chunk?,
-            };
-            let found = memchr::memchr(b'\n', chunk);
-            let room = MAX_LINE_BYTES + 1 - self.buffer.len();
-            let wanted = found.map_or(chunk.len(), |place| place + 1);
+            self.refill()?;
+            let rest = &self.chunk[self.rest..];
+            let found = memchr::memchr(b'\n', rest);
+            let room = MAX_LINE_BYTES + 1 - self.spilled.len();
+            let wanted = found.map_or(rest.len(), |place| place + 1);
             let taken = wanted.min(room);
-            self.buffer.extend_from_slice(&chunk[..taken]);
-            self.source.consume(taken);
+            self.spilled.extend_from_slice(&rest[..taken]);
+            self.rest += taken;
             if taken == 0 || found.is_some() || taken < wanted || taken == room {
                 return Ok(());
             }
+        }
+    }
+
+    /// Sees to it that something is left in the chunk, unless the file is at its end.
+    fn refill(&mut self) -> io::Result<()> {
+        if self.rest == self.chunk.len() {
+            self.rest = 0;
+            self.chunk.clear();
+            self.feed.next(&mut self.chunk)?;
+        }
+        Ok(())
+    }
+
+    fn broken(&self, error: io::Error) -> Problem {
+        if self.feed.compressed {
+            Problem::Corrupt(error)
+        } else {
+            Problem::Io(error)
+        }
+    }
+}
+
+impl<'r> From<Feed<'r>> for Lines<'r> {
+    fn from(feed: Feed<'r>) -> Self {
+        Self {
+            feed,
+            chunk: Vec::new(),
+            rest: 0,
+            within: None,
+            spilled: Vec::new(),
+            number: 0,
+            cut_off: false,
         }
     }
 }

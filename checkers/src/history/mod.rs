@@ -7,6 +7,7 @@ pub(crate) mod decode;
 mod encode;
 mod error;
 pub mod event;
+mod feed;
 pub(crate) mod hot;
 pub(crate) mod lines;
 mod names;

@@ -41,7 +41,7 @@ impl History {
     ///
     /// # Errors
     /// See [`Problem`].
-    pub fn read_from(source: impl Read, name: &str) -> Result<Self, ReadError> {
+    pub fn read_from(source: impl Read + Send, name: &str) -> Result<Self, ReadError> {
         let path = Path::new(name);
         let lines = Lines::new(source, false).map_err(|problem| ReadError {
             path: path.to_owned(),
@@ -129,11 +129,12 @@ fn step(lines: &mut Lines<'_>, settler: &mut Option<Settler>) -> Result<Option<S
         Line::Whole => false,
         Line::Unterminated => true,
     };
-    if let (Some(settler), Some(hot)) = (settler.as_mut(), hot(&lines.buffer)) {
-        settler.push_hot(hot, lines.number)?;
+    let number = lines.number;
+    if let (Some(settler), Some(hot)) = (settler.as_mut(), hot(lines.line())) {
+        settler.push_hot(hot, number)?;
         return Ok(None);
     }
-    let event = match by_serde(&mut lines.buffer) {
+    let event = match by_serde(lines.line()) {
         Ok(event) => event,
         // Half a line is never whole JSON; only a killed recorder leaves one.
         Err(Problem::NotJson { .. }) if unterminated && settler.is_some() => {
