@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use nemesis::Schedule;
 use serde::{Deserialize, Serialize};
 
+use crate::provision::Launch;
 use crate::scenario::{ArmPlan, Resolved};
 
 /// Version of `plan.json` and `verdict.json`.
@@ -37,6 +38,9 @@ pub struct TrialPlan {
 pub struct Server {
     /// Where it is.
     pub path: PathBuf,
+    /// How it is started.
+    #[serde(default)]
+    pub launch: Launch,
     /// Where it came from, in words.
     pub origin: String,
 }

@@ -12,6 +12,7 @@ use workloads::line::client::{Address, LineClient};
 use workloads::lock::builtin::wire::{Answer, Request, Verb};
 
 use super::{Backend, BackendSpec, ClusterInfo, CommandLine, LeaseSink, NodeInfo, arguments};
+use crate::provision::Launch;
 
 /// Registry entry.
 pub const SPEC: BackendSpec = BackendSpec {
@@ -63,7 +64,7 @@ impl Backend for Builtin {
                 .iter()
                 .flat_map(|bug| ["--bug".to_owned(), bug.clone()]),
         );
-        let argv: Vec<OsString> = arguments(Path::new("/proc/self/exe"), flags);
+        let argv: Vec<OsString> = arguments(&Launch::direct(Path::new("/proc/self/exe")), flags);
         CommandLine {
             argv,
             env: Vec::new(),

@@ -7,13 +7,14 @@ use std::ffi::OsString;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use checkers::history::LeaseEvent;
 use futures_util::future::BoxFuture;
 use workloads::option::OptionSpec;
 
+use crate::provision::Launch;
 use crate::scenario::ClusterPlan;
 
 pub mod builtin;
@@ -74,8 +75,8 @@ pub struct NodeInfo {
 pub struct ClusterInfo {
     /// What the scenario asks for.
     pub plan: ClusterPlan,
-    /// The server's binary.
-    pub server: PathBuf,
+    /// How the server is started.
+    pub server: Launch,
     /// The nodes in their order.
     pub nodes: Vec<NodeInfo>,
     /// The helpers in their order; they start after the nodes.
@@ -166,8 +167,8 @@ impl ClusterInfo {
     }
 }
 
-fn arguments(program: &Path, arguments: impl IntoIterator<Item = String>) -> Vec<OsString> {
-    std::iter::once(program.into())
-        .chain(arguments.into_iter().map(Into::into))
-        .collect()
+/// The words that start a server, and then its own flags.
+fn arguments(server: &Launch, flags: impl IntoIterator<Item = String>) -> Vec<OsString> {
+    let words = server.words().iter().cloned().chain(flags);
+    words.map(Into::into).collect()
 }

@@ -13,12 +13,14 @@ use crate::say;
 /// List the lock servers that fencepost can run, and fetch them.
 ///
 /// A server is looked for in this order: --binary of `fencepost run`, the cache, PATH (if it has
-/// exactly the wanted version), and then it is fetched as a Debian package, without root, from
-/// the mirror that this machine is configured with. Fetched servers are kept in $FENCEPOST_CACHE,
-/// else $XDG_CACHE_HOME/fencepost, else ~/.cache/fencepost.
+/// exactly the wanted version), and then it is fetched as Debian packages, without root, from the
+/// mirror that this machine is configured with. Redis and Java come with the libraries of their
+/// own Debian release and use no others. ZooKeeper needs Java 8 to 21: --binary java=PATH, else
+/// that on PATH, else it is fetched, too. Fetched servers are kept in $FENCEPOST_CACHE, else
+/// $XDG_CACHE_HOME/fencepost, else ~/.cache/fencepost.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  fencepost backends\n  \
-                        fencepost backends fetch etcd@3.4.23 etcd@3.5.16")]
+                        fencepost backends fetch etcd@3.4.23 redis@valkey-8.1.1 zookeeper")]
 pub struct BackendsArgs {
     /// Print JSON instead of text
     #[arg(long, global = true)]

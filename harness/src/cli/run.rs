@@ -25,7 +25,8 @@ pub struct RunArgs {
     /// Use this backend and version in every arm, for instance etcd@3.4.23
     #[arg(long, value_name = "NAME[@VERSION]")]
     backend: Option<String>,
-    /// Use this server binary instead of looking for one, for instance etcd=/opt/etcd/etcd
+    /// Use this server binary instead of looking for one, for instance etcd=/opt/etcd/etcd. For zookeeper
+    /// it is the main jar or the folder with all jars (also those in its lib); java is a Java 8 to 21
     #[arg(long = "binary", value_name = "NAME=PATH", value_parser = pair)]
     binaries: Vec<(String, String)>,
     /// Seed of everything that is drawn; trial k uses seed + k - 1

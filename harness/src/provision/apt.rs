@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::cache::Package;
-use super::catalogue::Debian;
+use super::catalogue::{Debian, Release};
 use super::complaint::{self, Step::*};
 use super::error::FetchFault;
 use super::tool::{Ran, run};
@@ -128,12 +128,12 @@ impl<'a> AptRoot<'a> {
         Ok(root)
     }
 
-    /// Downloads the packages of `debian`, the first in upstream version `version`, and unpacks
-    /// them into `into`.
+    /// Downloads the packages of `debian`, the first in the version that `release` says, and unpacks them
+    /// into `into`.
     pub(super) fn fetch(
         &self,
         debian: &Debian,
-        version: &str,
+        release: &Release,
         into: &Path,
         progress: &dyn Fn(&str),
     ) -> Result<Vec<Package>, FetchFault> {
@@ -142,15 +142,12 @@ impl<'a> AptRoot<'a> {
             self.suite
         ));
         self.update()?;
-        let mut packages = Vec::new();
-        for (nth, name) in debian.packages.iter().enumerate() {
-            let package = self.package(name, (nth == 0).then_some(version))?;
-            progress(&format!(
-                "downloading {} {} …",
-                package.name, package.version
-            ));
-            self.download(&package, into)?;
-            packages.push(package);
+        let packages = self.packages(debian, release)?;
+        let told: Vec<_> = packages.iter().map(Package::to_string).collect();
+        progress(&format!("downloading {} …", told.join(", ")));
+        self.download(&packages)?;
+        for package in &packages {
+            self.unpack(package, into)?;
         }
         Ok(packages)
     }
@@ -164,35 +161,54 @@ impl<'a> AptRoot<'a> {
         Err(complaint::fault(&ran, Update, self.suite, &self.dir))
     }
 
-    /// Finds `name` in the suite: in upstream version `upstream`, or the newest there is.
-    fn package(&self, name: &str, upstream: Option<&str>) -> Result<Package, FetchFault> {
-        let ran = self.apt(&self.tools.apt_cache, &["madison", name])?;
-        let has = madison_versions(&ran.stdout, name);
-        let fits = |version: &&String| upstream.is_none_or(|wanted| upstream_of(version) == wanted);
-        match has.iter().find(fits) {
-            Some(version) => Ok(Package {
-                name: name.into(),
-                version: version.clone(),
-            }),
-            None => Err(FetchFault::VersionAbsent {
-                package: name.into(),
-                suite: self.suite.into(),
-                wanted: upstream.unwrap_or("in any version").into(),
-                has: if has.is_empty() {
-                    "none".into()
-                } else {
-                    has.join(", ")
-                },
-            }),
-        }
+    /// Finds the packages in the suite: the first in a version that is `release`, the others in the newest
+    /// there is.
+    fn packages(&self, debian: &Debian, release: &Release) -> Result<Vec<Package>, FetchFault> {
+        let ask = [&["madison"], debian.packages].concat();
+        let ran = self.apt(&self.tools.apt_cache, &ask)?;
+        let found = debian.packages.iter().enumerate().map(|(nth, name)| {
+            let has = madison_versions(&ran.stdout, name);
+            let fits = |version: &&String| nth > 0 || release.is_packaged_as(upstream_of(version));
+            match has.iter().find(fits) {
+                Some(version) => Ok(Package {
+                    name: (*name).into(),
+                    version: version.clone(),
+                }),
+                None => Err(FetchFault::VersionAbsent {
+                    package: (*name).into(),
+                    suite: self.suite.into(),
+                    wanted: if nth > 0 {
+                        "in any version"
+                    } else {
+                        release.version
+                    }
+                    .into(),
+                    has: if has.is_empty() {
+                        "none".into()
+                    } else {
+                        has.join(", ")
+                    },
+                }),
+            }
+        });
+        found.collect()
     }
 
-    fn download(&self, package: &Package, into: &Path) -> Result<(), FetchFault> {
-        let exact = format!("{}={}", package.name, package.version);
-        let ran = self.apt(&self.tools.apt_get, &["-q", "download", &exact])?;
-        if !ran.succeeded {
-            return Err(complaint::fault(&ran, Download, self.suite, &self.dir));
+    fn download(&self, packages: &[Package]) -> Result<(), FetchFault> {
+        let exact = packages.iter();
+        let exact: Vec<_> = exact
+            .map(|one| format!("{}={}", one.name, one.version))
+            .collect();
+        let mut args = vec!["-q", "download"];
+        args.extend(exact.iter().map(String::as_str));
+        let ran = self.apt(&self.tools.apt_get, &args)?;
+        if ran.succeeded {
+            return Ok(());
         }
+        Err(complaint::fault(&ran, Download, self.suite, &self.dir))
+    }
+
+    fn unpack(&self, package: &Package, into: &Path) -> Result<(), FetchFault> {
         let debs = self.dir.join("debs");
         let prefix = format!("{}_", package.name);
         let deb = fs::read_dir(&debs)
@@ -232,7 +248,7 @@ impl<'a> AptRoot<'a> {
 fn apt_conf(dir: &Path) -> Result<String, FetchFault> {
     let text = dir
         .to_str()
-        .filter(|text| !text.contains(['"', '\\', '\n']));
+        .filter(|text| !text.contains(['"', '\\', '\n', ':']));
     let dir = text.ok_or_else(|| FetchFault::AwkwardPath {
         path: dir.to_path_buf(),
     })?;
@@ -359,6 +375,9 @@ mod tests {
                 .unwrap()
                 .contains("\"/tmp/a b/state\"")
         );
-        assert!(apt_conf(Path::new("/tmp/a\"; DPkg::x \"")).is_err());
+        // A colon would end a folder of a library path.
+        for path in ["/tmp/a\"; DPkg \"", "/tmp/a:b"] {
+            assert!(apt_conf(Path::new(path)).is_err(), "{path}");
+        }
     }
 }

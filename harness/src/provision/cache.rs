@@ -5,6 +5,7 @@
 //! at once can leave a half one. This file does not know how files are fetched.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,8 +15,7 @@ use sha2::{Digest, Sha256};
 
 use super::catalogue::{Backend, Debian, Release};
 use super::error::FetchFault;
-use super::path::check_executable;
-use super::{Located, Source};
+use super::{Launch, Located, Source};
 
 /// The version of the manifest's layout. An entry with another one is fetched anew.
 const FORMAT: u32 = 1;
@@ -42,6 +42,12 @@ pub(super) struct Package {
     pub(super) name: String,
     /// The full Debian version.
     pub(super) version: String,
+}
+
+impl fmt::Display for Package {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} {}", self.name, self.version)
+    }
 }
 
 /// What an entry says about itself.
@@ -91,12 +97,14 @@ impl Manifest {
 
     /// The packages and their suite, in words.
     pub(super) fn origin(&self) -> String {
-        let packages: Vec<_> = self
-            .packages
-            .iter()
-            .map(|package| format!("{} {}", package.name, package.version))
-            .collect();
+        let packages: Vec<_> = self.packages.iter().map(Package::to_string).collect();
         format!("Debian {}: {}", self.suite, packages.join(", "))
+    }
+
+    /// The first package and its suite, in words.
+    pub(super) fn short_origin(&self) -> String {
+        let first = self.packages.first().map(Package::to_string);
+        format!("Debian {}: {}", self.suite, first.unwrap_or_default())
     }
 }
 
@@ -105,11 +113,20 @@ pub(super) struct Entry {
     pub(super) manifest: Manifest,
     /// The absolute path of the server binary.
     pub(super) binary: PathBuf,
+    /// The folder of the unpacked packages.
+    pub(super) files: PathBuf,
 }
 
 impl Entry {
-    pub(super) fn located(self, backend: &Backend, release: &Release, source: Source) -> Located {
+    pub(super) fn located(
+        self,
+        backend: &Backend,
+        release: &Release,
+        launch: Launch,
+        source: Source,
+    ) -> Located {
         Located {
+            launch,
             backend: backend.name.into(),
             version: release.version.into(),
             detail: format!(
@@ -150,14 +167,18 @@ impl Slot {
     pub(super) fn entry(&self) -> Option<Entry> {
         let text = fs::read(self.dir().join("manifest.json")).ok()?;
         let manifest: Manifest = serde_json::from_slice(&text).ok()?;
-        let binary = self.dir().join("files").join(&manifest.binary);
+        let files = self.dir().join("files");
+        let binary = files.join(&manifest.binary);
         let whole = manifest.format == FORMAT
             && manifest.version == self.version
-            && check_executable(&binary).is_ok()
             && binary
                 .metadata()
                 .is_ok_and(|meta| meta.len() == manifest.binary_bytes);
-        whole.then_some(Entry { manifest, binary })
+        whole.then_some(Entry {
+            manifest,
+            binary,
+            files,
+        })
     }
 
     /// Takes the lock of this slot; calls `waiting` once if another process has it.
@@ -237,6 +258,7 @@ impl Staging {
         flush(&slot.backend_dir)?;
         Ok(Entry {
             binary: place.join("files").join(&manifest.binary),
+            files: place.join("files"),
             manifest: manifest.clone(),
         })
     }

@@ -7,9 +7,9 @@ use std::fmt;
 
 use super::ProvisionError;
 use super::hint::closest;
-use super::probe::Probe;
+use super::probe::{Answer, Probe};
 
-/// A kind of server.
+/// A kind of server, or what servers are run with.
 #[derive(Debug)]
 pub struct Backend {
     /// The name that scenarios and the command line use.
@@ -18,14 +18,31 @@ pub struct Backend {
     pub default_version: &'static str,
     /// How a binary is asked for its version; `None` when fencepost itself is the server.
     pub probe: Option<Probe>,
+    /// What runs it.
+    pub runtime: Runtime,
     /// The versions that can be had, oldest first.
     pub releases: &'static [Release],
+}
+
+/// What runs a server that was fetched.
+#[derive(Debug)]
+pub enum Runtime {
+    /// The kernel: it needs no libraries beyond those that every distribution has.
+    Native,
+    /// The dynamic loader and the libraries of its own suite, which are among its packages.
+    OwnLoader,
+    /// Java, with the binary and these jars beside it as its class path.
+    Java {
+        /// File names; not every version has all of them.
+        jars: &'static [&'static str],
+    },
 }
 
 /// A version of a backend.
 #[derive(Debug)]
 pub struct Release {
-    /// The version as the server itself reports it.
+    /// The version as the server itself reports it. With one number only, as Java's 17, every version that
+    /// begins so is meant.
     pub version: &'static str,
     /// Where it comes from.
     pub origin: Origin,
@@ -54,13 +71,13 @@ pub struct Debian {
 
 impl fmt::Display for Debian {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let plural = if self.packages.len() == 1 { "" } else { "s" };
-        write!(
-            out,
-            "Debian package{plural} {}, {}",
-            self.packages.join(" "),
-            self.suite
-        )
+        write!(out, "Debian package {}", self.packages[0])?;
+        match self.packages.len() - 1 {
+            0 => {}
+            1 => write!(out, " and 1 more")?,
+            more => write!(out, " and {more} more")?,
+        }
+        write!(out, ", {}", self.suite)
     }
 }
 
@@ -71,6 +88,7 @@ pub const BACKENDS: &[Backend] = &[
         name: "builtin",
         default_version: "model",
         probe: None,
+        runtime: Runtime::Native,
         releases: &[Release {
             version: "model",
             origin: Origin::Own,
@@ -80,10 +98,11 @@ pub const BACKENDS: &[Backend] = &[
         name: "etcd",
         default_version: "3.5.16",
         probe: Some(Probe {
-            program: "etcd",
+            programs: &["etcd"],
             args: &["--version"],
-            before: "etcd Version: ",
+            answers: &[plain("etcd Version: ")],
         }),
+        runtime: Runtime::Native,
         releases: &[
             etcd("3.3.25", "bullseye"),
             etcd("3.4.23", "bookworm"),
@@ -95,13 +114,191 @@ pub const BACKENDS: &[Backend] = &[
         name: "consul",
         default_version: "1.8.7",
         probe: Some(Probe {
-            program: "consul",
+            programs: &["consul"],
             args: &["version"],
-            before: "Consul v",
+            answers: &[plain("Consul v")],
         }),
+        runtime: Runtime::Native,
         releases: &[debian("1.8.7", "bullseye", &["consul"], "usr/bin/consul")],
     },
+    Backend {
+        name: "redis",
+        default_version: "7.0.15",
+        probe: Some(Probe {
+            programs: &["redis-server", "valkey-server"],
+            args: &["--version"],
+            answers: &[
+                plain("Redis server v="),
+                Answer {
+                    before: "Valkey server v=",
+                    prefix: "valkey-",
+                },
+            ],
+        }),
+        runtime: Runtime::OwnLoader,
+        releases: REDIS,
+    },
+    Backend {
+        name: "zookeeper",
+        default_version: "3.9.3",
+        probe: Some(Probe {
+            programs: &[],
+            args: &["org.apache.zookeeper.Version", "--short"],
+            answers: &[plain("")],
+        }),
+        runtime: Runtime::Java {
+            jars: &[
+                "zookeeper-jute.jar",
+                "slf4j-api.jar",
+                "slf4j-simple.jar",
+                "metrics-core.jar",
+                "snappy-java.jar",
+            ],
+        },
+        releases: ZOOKEEPER,
+    },
+    // Not a lock service: what zookeeper is run with where there is no Java.
+    Backend {
+        name: "java",
+        default_version: "17",
+        probe: Some(Probe {
+            programs: &["java"],
+            args: &["-version"],
+            answers: &[plain("openjdk version "), plain("java version ")],
+        }),
+        runtime: Runtime::OwnLoader,
+        releases: &[debian(
+            "17",
+            "bookworm",
+            &[
+                "openjdk-17-jre-headless",
+                "libc6",
+                "libgcc-s1",
+                "libstdc++6",
+                "zlib1g",
+            ],
+            "usr/lib/jvm/java-17-openjdk-amd64/bin/java",
+        )],
+    },
 ];
+
+/// `redis-server` is a link to `redis-check-rdb` of redis-tools, which goes by the name it is started with.
+/// The libraries are all that the loader asks for (`ld.so --list`).
+const REDIS: &[Release] = &[
+    debian(
+        "6.0.16",
+        "bullseye",
+        &[
+            "redis-server",
+            "redis-tools",
+            "libatomic1",
+            "libc6",
+            "libgcc-s1",
+            "libgcrypt20",
+            "libgpg-error0",
+            "libjemalloc2",
+            "liblua5.1-0",
+            "liblz4-1",
+            "liblzf1",
+            "liblzma5",
+            "libssl1.1",
+            "libstdc++6",
+            "libsystemd0",
+            "libzstd1",
+            "lua-bitop",
+            "lua-cjson",
+        ],
+        REDIS_SERVER,
+    ),
+    debian(
+        "7.0.15",
+        "bookworm",
+        &[
+            "redis-server",
+            "redis-tools",
+            "libatomic1",
+            "libc6",
+            "libcap2",
+            "libgcc-s1",
+            "libgcrypt20",
+            "libgpg-error0",
+            "libjemalloc2",
+            "liblz4-1",
+            "liblzf1",
+            "liblzma5",
+            "libssl3",
+            "libstdc++6",
+            "libsystemd0",
+            "libzstd1",
+        ],
+        REDIS_SERVER,
+    ),
+    debian("8.0.2", "trixie", REDIS_8, REDIS_SERVER),
+    debian("8.0.6", "sid", REDIS_8, REDIS_SERVER),
+    debian(
+        "valkey-8.1.1",
+        "trixie",
+        &[
+            "valkey-server",
+            "valkey-tools",
+            "libatomic1",
+            "libc6",
+            "libcap2",
+            "libgcc-s1",
+            "libjemalloc2",
+            "liblzf1",
+            "libssl3t64",
+            "libstdc++6",
+            "libsystemd0",
+            "libzstd1",
+            "zlib1g",
+        ],
+        "usr/bin/valkey-server",
+    ),
+];
+
+const REDIS_SERVER: &str = "usr/bin/redis-server";
+
+const REDIS_8: &[&str] = &[
+    "redis-server",
+    "redis-tools",
+    "libatomic1",
+    "libc6",
+    "libcap2",
+    "libgcc-s1",
+    "libjemalloc2",
+    "liblzf1",
+    "libssl3t64",
+    "libstdc++6",
+    "libsystemd0",
+    "libzstd1",
+    "zlib1g",
+];
+
+/// The least class paths that a server of these versions runs with.
+const ZOOKEEPER: &[Release] = &[
+    debian(
+        "3.4.13",
+        "bullseye",
+        &["libzookeeper-java", "libslf4j-java"],
+        ZOOKEEPER_JAR,
+    ),
+    debian("3.8.0", "bookworm", ZOOKEEPER_PACKAGES, ZOOKEEPER_JAR),
+    debian("3.9.3", "trixie", ZOOKEEPER_PACKAGES, ZOOKEEPER_JAR),
+];
+
+const ZOOKEEPER_PACKAGES: &[&str] = &[
+    "libzookeeper-java",
+    "libdropwizard-metrics-java",
+    "libslf4j-java",
+    "libsnappy-java",
+];
+
+const ZOOKEEPER_JAR: &str = "usr/share/java/zookeeper.jar";
+
+const fn plain(before: &'static str) -> Answer {
+    Answer { before, prefix: "" }
+}
 
 const fn etcd(version: &'static str, suite: &'static str) -> Release {
     debian(version, suite, &["etcd-server"], "usr/bin/etcd")
@@ -136,6 +333,27 @@ pub fn backend(name: &str) -> Result<&'static Backend, ProvisionError> {
                 known: known.join(", "),
             }
         })
+}
+
+impl Release {
+    /// Whether a server that reports `version` is this release.
+    pub(super) fn is(&self, version: &str) -> bool {
+        let line = !self.version.contains('.');
+        version == self.version
+            || line
+                && version
+                    .split('.')
+                    .next()
+                    .is_some_and(|first| first == self.version)
+    }
+
+    /// Whether a package of this upstream version holds this release. Names such as `valkey-8.1.1` begin with
+    /// what upstream leaves out.
+    pub(super) fn is_packaged_as(&self, upstream: &str) -> bool {
+        let named = self.version.find(|char: char| char.is_ascii_digit());
+        let prefix = &self.version[..named.unwrap_or(0)];
+        self.is(&format!("{prefix}{upstream}"))
+    }
 }
 
 impl Backend {
@@ -206,6 +424,17 @@ mod tests {
                 assert!(words.iter().all(|word| !word.contains(char::is_whitespace)));
             }
         }
+    }
+
+    #[test]
+    fn which_versions_a_release_is() {
+        let release = |name, version| backend(name).unwrap().release(version).unwrap();
+        let (valkey, java) = (release("redis", "valkey-8.1.1"), release("java", "17"));
+        assert!(valkey.is("valkey-8.1.1") && !valkey.is("8.1.1"));
+        assert!(valkey.is_packaged_as("8.1.1") && !valkey.is_packaged_as("8.0.2"));
+        assert!(java.is("17") && java.is("17.0.19") && !java.is("1.7") && !java.is("170.1"));
+        assert!(java.is_packaged_as("17.0.19") && !java.is_packaged_as("21.0.1"));
+        assert!(!release("etcd", "3.5.16").is("3.5.161"));
     }
 
     #[test]

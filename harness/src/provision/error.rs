@@ -57,6 +57,15 @@ pub enum ProvisionError {
         reported: String,
     },
 
+    /// A Java server is wanted, and there is nothing to run it with.
+    #[error("{backend} needs Java {expected}: {found}, and: {error}")]
+    NoJava {
+        backend: &'static str,
+        expected: String,
+        found: String,
+        error: Box<ProvisionError>,
+    },
+
     /// The path of the running program is not known.
     #[error("cannot tell where the fencepost binary itself is (is /proc mounted?): {error}")]
     NoOwnPath { error: io::Error },
@@ -89,7 +98,7 @@ impl ProvisionError {
         match self {
             BadWanted { .. } | UnknownBackend { .. } | UnknownVersion { .. } => true,
             GivenUnusable { .. } | GivenMismatch { .. } => true,
-            NoOwnPath { .. } | NoCacheDir | Fetch { .. } => false,
+            NoOwnPath { .. } | NoCacheDir | NoJava { .. } | Fetch { .. } => false,
         }
     }
 
@@ -99,15 +108,19 @@ impl ProvisionError {
         debian: &Debian,
         fault: FetchFault,
     ) -> Self {
-        let program = backend
+        let name = backend.name;
+        let yourself = match backend
             .probe
             .as_ref()
-            .map_or(backend.name, |probe| probe.program);
-        let remedy = format!(
-            "Or do without fetching: install {program} {} yourself (in Debian {}: package {}) so \
-             that `{program}` is on PATH, or pass --binary {}=PATH.",
-            release.version, debian.suite, debian.packages[0], backend.name
-        );
+            .and_then(|probe| probe.programs.first())
+        {
+            Some(program) => format!(
+                "install {program} {} yourself (in Debian {}: package {}) so that `{program}` is on PATH, or ",
+                release.version, debian.suite, debian.packages[0]
+            ),
+            None => String::new(),
+        };
+        let remedy = format!("Or do without fetching: {yourself}pass --binary {name}=PATH.");
         ProvisionError::Fetch {
             backend: backend.name,
             version: release.version,
@@ -192,8 +205,8 @@ pub enum FetchFault {
         problem: String,
     },
 
-    /// The cache's path cannot be written into an apt configuration.
-    #[error("apt cannot work in {}: the path has a quote, a backslash or is no UTF-8", path.display())]
+    /// The cache's path cannot be written into an apt configuration or a library path.
+    #[error("apt cannot work in {}: the path has a quote, a backslash or a colon, or is no UTF-8", path.display())]
     AwkwardPath { path: PathBuf },
 }
 

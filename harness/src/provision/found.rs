@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::Launch;
+
 /// How a binary came to be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -28,8 +30,11 @@ pub struct Located {
     pub backend: String,
     /// The version that the binary reports.
     pub version: String,
-    /// The absolute path of the server binary.
+    /// The absolute path of the server binary; of a Java server its main jar.
     pub path: PathBuf,
+    /// How it is started.
+    #[serde(default)]
+    pub launch: Launch,
     /// How it was found.
     pub source: Source,
     /// Where exactly it came from, in words, for people and for a run's environment record.

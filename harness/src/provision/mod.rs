@@ -1,8 +1,9 @@
 //! Getting server binaries: `backend@version` in, the path of a binary that runs and says so out.
 //!
 //! Looked up in order: a binary the user gave, the cache, the system's `PATH` when its version is
-//! exactly the one wanted, then a Debian package fetched without root. What may be fetched is one
-//! constant, [`catalogue::BACKENDS`].
+//! exactly the one wanted, then Debian packages fetched without root. What may be fetched is one
+//! constant, [`catalogue::BACKENDS`]; how it is started then, [`Launch`]. A Java server comes with the Java
+//! runtime that starts it.
 //!
 //! This module must not start a server, must not know how a backend is run, and must never name a
 //! host: packages come from the mirror that the machine itself is configured with.
@@ -14,6 +15,9 @@ mod complaint;
 mod error;
 mod found;
 mod hint;
+mod java;
+mod launch;
+mod links;
 mod mirror;
 mod path;
 mod probe;
@@ -23,11 +27,12 @@ mod wanted;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use catalogue::{Backend, Debian, Origin, Release};
+use catalogue::{Backend, Debian, Origin, Release, Runtime};
 
 pub use error::{FetchFault, ProvisionError};
 pub use found::{Located, Row, Source, State};
 pub use hint::closest;
+pub use launch::Launch;
 pub use wanted::Wanted;
 
 /// Said wherever the backend that needs no binary shows up.
@@ -43,6 +48,8 @@ pub struct Provisioner {
     pub search_path: OsString,
     /// Folders that may hold Debian's archive keyring.
     pub keyring_dirs: Vec<PathBuf>,
+    /// The Java runtime that the user gave for Java servers; else one is found or fetched.
+    pub java: Option<PathBuf>,
 }
 
 impl Provisioner {
@@ -58,6 +65,7 @@ impl Provisioner {
                 "/etc/apt/keyrings".into(),
                 "/etc/apt/trusted.gpg.d".into(),
             ],
+            java: None,
         }
     }
 
@@ -70,8 +78,11 @@ impl Provisioner {
         progress: &dyn Fn(&str),
     ) -> Result<Located, ProvisionError> {
         let backend = catalogue::backend(&wanted.backend)?;
+        // Sought first: without it a Java server is of no use.
+        let java = self.java_for(backend, progress)?;
+        let java = java.as_ref();
         if let Some(path) = given {
-            return given_binary(backend, wanted, path);
+            return given_binary(backend, wanted.version.as_deref(), path, java);
         }
         let version = wanted.version_or_default(backend);
         let release = backend.release(version);
@@ -79,11 +90,11 @@ impl Provisioner {
             if let Origin::Own = release.origin {
                 return own_binary(backend, release);
             }
-            if let Some(entry) = self.cached(backend, release) {
-                return Ok(entry.located(backend, release, Source::Cache));
+            if let Some(found) = self.cached(backend, release, java) {
+                return Ok(found);
             }
         }
-        if let Some(found) = self.on_path(backend) {
+        for found in self.on_path(backend) {
             if found.version == version {
                 return Ok(found);
             }
@@ -91,7 +102,7 @@ impl Provisioner {
             progress(&format!("{path} is {has}, not {version}: not used"));
         }
         match release {
-            Some(release) => self.fetch_release(backend, release, progress),
+            Some(release) => self.fetch_release(backend, release, java, progress),
             None => Err(backend.unknown_version(version)),
         }
     }
@@ -105,10 +116,13 @@ impl Provisioner {
         let backend = catalogue::backend(&wanted.backend)?;
         let version = wanted.version_or_default(backend);
         let release = (backend.release(version)).ok_or_else(|| backend.unknown_version(version))?;
-        match (&release.origin, self.cached(backend, release)) {
-            (Origin::Own, _) => own_binary(backend, release),
-            (_, Some(entry)) => Ok(entry.located(backend, release, Source::Cache)),
-            (_, None) => self.fetch_release(backend, release, progress),
+        if let Origin::Own = release.origin {
+            return own_binary(backend, release);
+        }
+        let java = self.java_for(backend, progress)?;
+        match self.cached(backend, release, java.as_ref()) {
+            Some(found) => Ok(found),
+            None => self.fetch_release(backend, release, java.as_ref(), progress),
         }
     }
 
@@ -119,10 +133,11 @@ impl Provisioner {
         for backend in catalogue::BACKENDS {
             let mut on_path = self.on_path(backend);
             for release in backend.releases {
-                let here = on_path.take_if(|found| found.version == release.version);
+                let here = on_path.iter().position(|found| release.is(&found.version));
+                let here = here.map(|nth| on_path.swap_remove(nth));
                 rows.push(self.row(backend, release, here));
             }
-            if let Some(found) = on_path {
+            for found in on_path {
                 let state = State::OnPath;
                 rows.push(row_of(
                     backend,
@@ -144,58 +159,87 @@ impl Provisioner {
             }
             Origin::Debian(debian) => debian,
         };
-        let (state, origin, path) = match (self.cached(backend, release), on_path) {
-            (Some(entry), _) => (State::Cached, entry.manifest.origin(), Some(entry.binary)),
+        let entry = self.slot(backend, release).and_then(|slot| slot.entry());
+        let (state, origin, path) = match (entry, on_path) {
+            (Some(entry), _) => {
+                let origin = entry.manifest.short_origin();
+                (State::Cached, origin, Some(entry.binary))
+            }
             (None, Some(found)) => (State::OnPath, found.detail, Some(found.path)),
             (None, None) => (State::Fetchable, debian.to_string(), None),
         };
         row_of(backend, release.version, state, origin, path)
     }
 
-    fn cached(&self, backend: &Backend, release: &Release) -> Option<cache::Entry> {
-        cache::Slot::new(self.cache_dir.as_deref()?, backend.name, release.version).entry()
+    fn slot(&self, backend: &Backend, release: &Release) -> Option<cache::Slot> {
+        let cache_dir = self.cache_dir.as_deref()?;
+        Some(cache::Slot::new(cache_dir, backend.name, release.version))
     }
 
-    /// The binary of `backend` on the search path, if there is one that reports a version.
-    fn on_path(&self, backend: &Backend) -> Option<Located> {
-        let probe = backend.probe.as_ref()?;
-        let path = path::find(probe.program, &self.search_path)?;
-        let version = probe::version_of(&path, probe).ok()?;
-        Some(Located {
-            backend: backend.name.into(),
-            detail: format!("on PATH: {}", path.display()),
-            version,
-            path,
-            source: Source::Path,
-        })
+    /// What the cache has of `release`, if it is whole.
+    fn cached(
+        &self,
+        backend: &Backend,
+        release: &Release,
+        java: Option<&Launch>,
+    ) -> Option<Located> {
+        in_slot(&self.slot(backend, release)?, backend, release, java)
+    }
+
+    /// The binaries of `backend` on the search path that report a version.
+    fn on_path(&self, backend: &Backend) -> Vec<Located> {
+        let Some(probe) = &backend.probe else {
+            return Vec::new();
+        };
+        let found = probe.programs.iter().filter_map(|program| {
+            let path = path::find(program, &self.search_path)?;
+            let launch = Launch::of_path(backend, &path, None).ok()?;
+            Some(Located {
+                backend: backend.name.into(),
+                version: probe::version_of(&launch, probe).ok()?,
+                detail: format!("on PATH: {}", path.display()),
+                launch,
+                path,
+                source: Source::Path,
+            })
+        });
+        found.collect()
     }
 
     fn fetch_release(
         &self,
         backend: &Backend,
         release: &Release,
+        java: Option<&Launch>,
         progress: &dyn Fn(&str),
     ) -> Result<Located, ProvisionError> {
         let Origin::Debian(debian) = &release.origin else {
             return own_binary(backend, release);
         };
-        let cache_dir = self
-            .cache_dir
-            .as_deref()
-            .ok_or(ProvisionError::NoCacheDir)?;
-        let slot = cache::Slot::new(cache_dir, backend.name, release.version);
-        self.fetch_debian(&slot, backend, release, debian, progress)
+        let slot = self.slot(backend, release);
+        let slot = slot.ok_or(ProvisionError::NoCacheDir)?;
+        let fetch = Fetch {
+            backend,
+            release,
+            debian,
+            java,
+        };
+        self.fetch_debian(&slot, &fetch, progress)
             .map_err(|fault| ProvisionError::fetch(backend, release, debian, fault))
     }
 
     fn fetch_debian(
         &self,
         slot: &cache::Slot,
-        backend: &Backend,
-        release: &Release,
-        debian: &Debian,
+        fetch: &Fetch<'_>,
         progress: &dyn Fn(&str),
     ) -> Result<Located, FetchFault> {
+        let Fetch {
+            backend,
+            release,
+            debian,
+            java,
+        } = *fetch;
         let _lock = slot.lock(&|| {
             progress(&format!(
                 "waiting for another fencepost that is fetching {} {} …",
@@ -203,8 +247,8 @@ impl Provisioner {
             ));
         })?;
         // Whoever held the lock before us may have done the work.
-        if let Some(entry) = slot.entry() {
-            return Ok(entry.located(backend, release, Source::Cache));
+        if let Some(found) = in_slot(slot, backend, release, java) {
+            return Ok(found);
         }
         progress(&format!(
             "fetching {} {} ({debian}) …",
@@ -214,13 +258,70 @@ impl Provisioner {
         let tools = apt::Tools::find(&self.search_path)?;
         let keyrings = apt::keyrings(&self.keyring_dirs)?;
         let apt_root = apt::AptRoot::create(&tools, &staging.work_dir(), debian.suite, &keyrings)?;
-        let packages = apt_root.fetch(debian, release.version, &staging.files_dir(), progress)?;
-        let binary = staging.files_dir().join(debian.binary);
-        check_fetched(backend, release, &binary)?;
+        let files = staging.files_dir();
+        let packages = apt_root.fetch(debian, release, &files, progress)?;
+        links::keep_inside(&files)?;
+        self.check_fetched(fetch, &files)?;
+        let binary = files.join(debian.binary);
         let manifest = cache::Manifest::describe(backend, release, debian, packages, &binary)?;
         let entry = staging.publish(slot, &manifest)?;
-        Ok(entry.located(backend, release, Source::Fetched))
+        let launch = Launch::of_packages(backend, debian, &entry.files, java)
+            .map_err(|problem| fetch.wrong(&entry.binary, problem))?;
+        Ok(entry.located(backend, release, launch, Source::Fetched))
     }
+
+    /// A fetched binary has to run here, with nothing but its own libraries, and be what it was fetched as.
+    fn check_fetched(&self, fetch: &Fetch<'_>, files: &Path) -> Result<(), FetchFault> {
+        let binary = files.join(fetch.debian.binary);
+        let wrong = |problem| fetch.wrong(&binary, problem);
+        let launch = Launch::of_packages(fetch.backend, fetch.debian, files, fetch.java);
+        let launch = launch.map_err(wrong)?;
+        if let Runtime::OwnLoader = fetch.backend.runtime {
+            launch.stranger(files, &self.search_path).map_err(wrong)?;
+        }
+        let Some(probe) = &fetch.backend.probe else {
+            return Ok(());
+        };
+        let reported = probe::version_of(&launch, probe).map_err(wrong)?;
+        if !fetch.release.is(&reported) {
+            return Err(wrong(format!("it reports version {reported}")));
+        }
+        Ok(())
+    }
+}
+
+/// What is to be fetched, and the Java runtime if that is what starts it.
+#[derive(Clone, Copy)]
+struct Fetch<'a> {
+    backend: &'a Backend,
+    release: &'a Release,
+    debian: &'a Debian,
+    java: Option<&'a Launch>,
+}
+
+impl Fetch<'_> {
+    fn wrong(&self, binary: &Path, problem: String) -> FetchFault {
+        FetchFault::WrongBinary {
+            path: binary.to_path_buf(),
+            wanted: self.release.version,
+            problem,
+        }
+    }
+}
+
+/// What `slot` has of `release`, if it is whole and can be started.
+fn in_slot(
+    slot: &cache::Slot,
+    backend: &Backend,
+    release: &Release,
+    java: Option<&Launch>,
+) -> Option<Located> {
+    let Origin::Debian(debian) = &release.origin else {
+        return None;
+    };
+    let entry = slot.entry()?;
+    let launch = Launch::of_packages(backend, debian, &entry.files, java).ok()?;
+    Some(entry.located(backend, release, launch, Source::Cache))
 }
 
 /// The versions of `backend` that fencepost knows how to get, oldest first.
@@ -258,16 +359,19 @@ fn own_binary(backend: &Backend, release: &Release) -> Result<Located, Provision
     Ok(Located {
         backend: backend.name.into(),
         version: release.version.into(),
+        launch: Launch::direct(&path),
         path,
         source: Source::Own,
         detail: OWN.into(),
     })
 }
 
+/// The binary at `path`, which the user gave; `wanted` is the version it has to be of.
 fn given_binary(
     backend: &Backend,
-    wanted: &Wanted,
+    wanted: Option<&str>,
     path: &Path,
+    java: Option<&Launch>,
 ) -> Result<Located, ProvisionError> {
     let unusable = |problem: String| ProvisionError::GivenUnusable {
         backend: backend.name,
@@ -282,43 +386,22 @@ fn given_binary(
     };
     // Servers are started in a sandbox with a working directory of its own.
     let absolute = std::path::absolute(path).map_err(|error| unusable(error.to_string()))?;
-    path::check_executable(&absolute).map_err(unusable)?;
-    let reported = probe::version_of(&absolute, probe).map_err(unusable)?;
-    if let Some(version) = wanted
-        .version
-        .as_ref()
-        .filter(|version| **version != reported)
-    {
+    let launch = Launch::of_path(backend, &absolute, java).map_err(unusable)?;
+    let reported = probe::version_of(&launch, probe).map_err(unusable)?;
+    if let Some(version) = wanted.filter(|version| **version != *reported) {
         return Err(ProvisionError::GivenMismatch {
             backend: backend.name,
             path: path.to_path_buf(),
-            wanted: version.clone(),
+            wanted: version.into(),
             reported,
         });
     }
     Ok(Located {
         backend: backend.name.into(),
         version: reported,
+        launch,
         path: absolute,
         source: Source::Given,
         detail: "given with --binary".into(),
     })
-}
-
-/// A fetched binary has to run here and be what it was fetched as.
-fn check_fetched(backend: &Backend, release: &Release, binary: &Path) -> Result<(), FetchFault> {
-    let wrong = |problem: String| FetchFault::WrongBinary {
-        path: binary.to_path_buf(),
-        wanted: release.version,
-        problem,
-    };
-    path::check_executable(binary).map_err(wrong)?;
-    let Some(probe) = &backend.probe else {
-        return Ok(());
-    };
-    let reported = probe::version_of(binary, probe).map_err(wrong)?;
-    if reported != release.version {
-        return Err(wrong(format!("it reports version {reported}")));
-    }
-    Ok(())
 }

@@ -2,10 +2,11 @@
 //! gives up on one that does not answer.
 
 use std::io::Read;
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
+
+use super::Launch;
 
 /// A binary that says its version does so at once; one that started to serve never ends.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -16,22 +17,32 @@ const MAX_ANSWER_BYTES: u64 = 64 * 1024;
 /// How a server binary is asked for its version.
 #[derive(Debug)]
 pub struct Probe {
-    /// The binary's usual name, looked for on `PATH`.
-    pub program: &'static str,
+    /// The binary's usual names, looked for on `PATH`.
+    pub programs: &'static [&'static str],
     /// The arguments that make it print its version.
     pub args: &'static [&'static str],
-    /// The text right before the version at the start of a line of the answer.
-    pub before: &'static str,
+    /// The answers it may give.
+    pub answers: &'static [Answer],
 }
 
-/// Runs the binary at `path` and returns the version it reports; the error says what it did
-/// instead.
-pub(super) fn version_of(path: &Path, probe: &Probe) -> Result<String, String> {
-    let asked = format!("`{} {}`", path.display(), probe.args.join(" "));
+/// A line by which a server says its version.
+#[derive(Debug)]
+pub struct Answer {
+    /// The text right before the version at the start of a line.
+    pub before: &'static str,
+    /// What the version is called in the catalogue: this, and then the version.
+    pub prefix: &'static str,
+}
+
+/// Starts a server to ask for its version, and returns that; the error says what it did instead.
+pub(super) fn version_of(launch: &Launch, probe: &Probe) -> Result<String, String> {
+    let words: Vec<_> = launch.words().iter().map(String::as_str).collect();
+    let asked = format!("`{}`", [&words, probe.args].concat().join(" "));
     // Why a binary does not start (a missing library, say) is on its standard error.
     let piped = std::io::pipe().and_then(|(pipe, end)| Ok((pipe, end.try_clone()?, end)));
     let (pipe, stdout, stderr) = piped.map_err(|error| format!("cannot make a pipe: {error}"))?;
-    let mut child = Command::new(path)
+    let mut child = Command::new(launch.program())
+        .args(&words[1..])
         .args(probe.args)
         .stdin(Stdio::null())
         .stdout(stdout)
@@ -51,7 +62,8 @@ pub(super) fn version_of(path: &Path, probe: &Probe) -> Result<String, String> {
     let _ = child.wait();
     let text = text.map_err(|_| format!("{asked} did not end within {} s", TIMEOUT.as_secs()))?;
     let text = String::from_utf8_lossy(&text);
-    parse(&text, probe.before).map(Into::into).ok_or_else(|| {
+    let mut said = probe.answers.iter();
+    said.find_map(|answer| parse(&text, answer)).ok_or_else(|| {
         let said = text
             .lines()
             .next()
@@ -60,24 +72,48 @@ pub(super) fn version_of(path: &Path, probe: &Probe) -> Result<String, String> {
             .chars()
             .take(120);
         let said: String = said.collect();
-        format!(
-            "{asked} should print a line \"{}VERSION\", but printed: {said}",
-            probe.before
-        )
+        let lines = probe.answers.iter();
+        let lines: Vec<_> = lines
+            .map(|one| format!("\"{}VERSION\"", one.before))
+            .collect();
+        let lines = lines.join(" or ");
+        format!("{asked} should print a line {lines}, but printed: {said}")
     })
 }
 
-/// The word after `before`, in the first line that starts with it.
-fn parse<'a>(text: &'a str, before: &str) -> Option<&'a str> {
-    text.lines()
-        .find_map(|line| line.strip_prefix(before)?.split_whitespace().next())
+/// The version in the first line that gives this answer.
+fn parse(text: &str, answer: &Answer) -> Option<String> {
+    let version = text.lines().find_map(|line| {
+        let word = line
+            .strip_prefix(answer.before)?
+            .split_whitespace()
+            .next()?;
+        // Java puts it in quotes.
+        let word = word.trim_matches('"');
+        word.starts_with(|first: char| first.is_ascii_digit())
+            .then_some(word)
+    })?;
+    // Debian's ZooKeeper 3.4 reports its Debian revision, too; a pre-release begins with a letter.
+    let version = match version.split_once('-') {
+        Some((upstream, rest)) if rest.starts_with(|first: char| first.is_ascii_digit()) => {
+            upstream
+        }
+        _ => version,
+    };
+    Some(format!("{}{version}", answer.prefix))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use super::super::catalogue;
     use super::*;
 
-    const ETCD: &str = "etcd Version: ";
+    const ETCD: Answer = Answer {
+        before: "etcd Version: ",
+        prefix: "",
+    };
 
     #[test]
     fn the_answers_of_each_etcd_generation() {
@@ -105,14 +141,51 @@ mod tests {
                 "3.6.0-rc.1",
             ),
         ] {
-            assert_eq!(parse(text, ETCD), Some(version));
+            assert_eq!(parse(text, &ETCD).as_deref(), Some(version));
         }
     }
 
+    fn at(path: &str) -> Launch {
+        Launch::direct(Path::new(path))
+    }
+
     #[test]
-    fn the_answer_of_consul() {
-        let text = "Consul v1.8.7\nProtocol 2 spoken by default, understands 2 to 3 (agent will automatically use protocol >2 when speaking to compatible agents)\n\n";
-        assert_eq!(parse(text, "Consul v"), Some("1.8.7"));
+    fn the_answers_of_the_others() {
+        // As Debian's builds print them.
+        for (backend, text, version) in [
+            (
+                "consul",
+                "Consul v1.8.7\nProtocol 2 spoken by default, understands 2 to 3 (agent will automatically use protocol >2 when speaking to compatible agents)\n\n",
+                "1.8.7",
+            ),
+            (
+                "redis",
+                "Redis server v=6.0.16 sha=00000000:0 malloc=jemalloc-5.2.1 bits=64 build=6d95e1af3a2c082a\n",
+                "6.0.16",
+            ),
+            (
+                "redis",
+                "Valkey server v=8.1.1 sha=00000000:0 malloc=jemalloc-5.3.0 bits=64 build=384b3c0d511f998a\n",
+                "valkey-8.1.1",
+            ),
+            ("zookeeper", "3.4.13-6\n", "3.4.13"),
+            (
+                "zookeeper",
+                "3.8.0\n[main] INFO org.apache.zookeeper.util.ServiceUtils - Exiting JVM with code 0\n",
+                "3.8.0",
+            ),
+            (
+                "java",
+                "openjdk version \"17.0.15\" 2025-04-15\nOpenJDK Runtime Environment (build 17.0.15+6-Debian-1deb12u1)\n",
+                "17.0.15",
+            ),
+            ("java", "java version \"1.8.0_392\"\n", "1.8.0_392"),
+        ] {
+            let probe = catalogue::backend(backend).unwrap().probe.as_ref().unwrap();
+            let mut found = probe.answers.iter();
+            let found = found.find_map(|answer| parse(text, answer));
+            assert_eq!(found.as_deref(), Some(version), "{text}");
+        }
     }
 
     #[test]
@@ -123,34 +196,34 @@ mod tests {
             "etcd Version: \n",
             " etcd Version: 3\n",
         ] {
-            assert_eq!(parse(text, ETCD), None, "{text:?}");
+            assert_eq!(parse(text, &ETCD), None, "{text:?}");
         }
     }
 
     #[test]
     fn a_program_that_is_no_etcd_is_told_apart() {
         let probe = Probe {
-            program: "etcd",
+            programs: &["etcd"],
             args: &["hello"],
-            before: ETCD,
+            answers: &[ETCD],
         };
-        let error = version_of(Path::new("/bin/echo"), &probe).unwrap_err();
+        let error = version_of(&at("/bin/echo"), &probe).unwrap_err();
         assert!(
             error.contains("etcd Version: VERSION") && error.ends_with("hello"),
             "{error}"
         );
-        let error = version_of(Path::new("/nonexistent/etcd"), &probe).unwrap_err();
+        let error = version_of(&at("/nonexistent/etcd"), &probe).unwrap_err();
         assert!(error.contains("does not run here"), "{error}");
     }
 
     #[test]
     fn what_it_says_on_standard_error_is_told() {
         let probe = Probe {
-            program: "ls",
+            programs: &["ls"],
             args: &["/nonexistent/library"],
-            before: ETCD,
+            answers: &[ETCD],
         };
-        let error = version_of(Path::new("/bin/ls"), &probe).unwrap_err();
+        let error = version_of(&at("/bin/ls"), &probe).unwrap_err();
         assert!(
             error.contains("printed: ") && error.contains("No such file"),
             "{error}"
@@ -161,11 +234,11 @@ mod tests {
     fn an_endless_answer_is_cut_off() {
         // `yes` never ends by itself; the pipe is closed on it after the longest answer.
         let probe = Probe {
-            program: "yes",
+            programs: &["yes"],
             args: &["no version"],
-            before: ETCD,
+            answers: &[ETCD],
         };
-        let error = version_of(Path::new("/usr/bin/yes"), &probe).unwrap_err();
+        let error = version_of(&at("/usr/bin/yes"), &probe).unwrap_err();
         assert!(error.ends_with("no version"), "{error}");
     }
 }

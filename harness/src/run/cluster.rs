@@ -17,6 +17,7 @@ use workloads::truth::now_ns;
 use super::host::ManagedHost;
 use super::place::{Place, small};
 use crate::backend::{BackendSpec, ClusterInfo, CommandLine, NodeInfo};
+use crate::provision::Launch;
 use crate::sandbox::{Host, ProcessSpec, Under, helper_address, node_address};
 use crate::scenario::ClusterPlan;
 
@@ -45,7 +46,7 @@ impl Cluster {
     pub fn start(
         spec: &'static BackendSpec,
         plan: &ClusterPlan,
-        server: &Path,
+        server: &Launch,
         place: &Place,
         runtime: &Handle,
     ) -> Result<Self> {
@@ -181,7 +182,12 @@ impl Cluster {
 }
 
 /// What a backend is told of a cluster.
-fn describe(spec: &BackendSpec, plan: &ClusterPlan, server: &Path, scratch: &Path) -> ClusterInfo {
+fn describe(
+    spec: &BackendSpec,
+    plan: &ClusterPlan,
+    server: &Launch,
+    scratch: &Path,
+) -> ClusterInfo {
     let host = |number: u32, is_helper: bool| {
         let name = format!("{}{number}", if is_helper { 's' } else { 'n' });
         let address = if is_helper {
@@ -199,7 +205,7 @@ fn describe(spec: &BackendSpec, plan: &ClusterPlan, server: &Path, scratch: &Pat
     };
     ClusterInfo {
         plan: plan.clone(),
-        server: server.to_owned(),
+        server: server.clone(),
         nodes: (1..=plan.nodes).map(|number| host(number, false)).collect(),
         helpers: (1..=(spec.helpers)(plan))
             .map(|number| host(number, true))

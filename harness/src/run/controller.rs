@@ -124,7 +124,7 @@ impl SetUp<'_> {
             if arm.cluster.nodes == 1 { "" } else { "s" }
         ));
         let began = Instant::now();
-        let server = &self.plan.server.path;
+        let server = &self.plan.server.launch;
         let cluster = Cluster::start(spec, &arm.cluster, server, &place, self.runtime)?;
         self.progress.stage(format!(
             "ready after {:.1} s; starting {} workers",

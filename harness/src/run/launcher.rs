@@ -22,7 +22,7 @@ use super::progress::Progress;
 use crate::evaluate::{self, Conclusion, RunVerdict, TrialVerdict};
 use crate::exit::Exit;
 use crate::known::known;
-use crate::provision::{Located, Provisioner, Wanted};
+use crate::provision::{Located, Provisioner, Wanted, catalogue};
 use crate::report::display::Display;
 use crate::report::story;
 use crate::sandbox::{ControllerEnd, Sandbox, SandboxSpec};
@@ -148,7 +148,13 @@ fn locate(
     options: &RunOptions,
     display: &mut Display,
 ) -> Result<BTreeMap<String, Located>> {
-    let provisioner = Provisioner::from_env();
+    for name in options.binaries.keys() {
+        catalogue::backend(name)?;
+    }
+    let provisioner = Provisioner {
+        java: options.binaries.get("java").cloned(),
+        ..Provisioner::from_env()
+    };
     let mut servers = BTreeMap::new();
     for arm in &resolved.arms {
         let name = server_name(arm);
@@ -245,6 +251,7 @@ impl Run {
             seed,
             server: Server {
                 path: located.path.clone(),
+                launch: located.launch.clone(),
                 origin: located.detail.clone(),
             },
             worker: self.options.worker.clone(),
@@ -289,7 +296,10 @@ impl Run {
     }
 
     fn needed_paths(&self, folder: &Path) -> Vec<PathBuf> {
-        let servers = self.servers.values().map(|server| server.path.clone());
+        let servers = self.servers.values().flat_map(|server| {
+            // Java is elsewhere than the server that it starts.
+            [server.path.clone(), server.launch.program().to_owned()]
+        });
         let worker = self
             .options
             .worker

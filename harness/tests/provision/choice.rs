@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::fs;
 
-use harness::provision::{ProvisionError, Source, State, known_versions};
+use harness::provision::{ProvisionError, Provisioner, Source, State, known_versions};
 
 use crate::machine::{ETCD, Machine, SILENT, wanted, write_script};
 
@@ -111,6 +111,85 @@ fn a_given_binary_is_checked() {
     assert!(
         other.contains("etcd Version: VERSION") && other.contains("redis v=7"),
         "{other}"
+    );
+}
+
+const JAVA: &str = "#!/bin/sh\ncase \"$*\" in\n-version) echo 'openjdk version \"MAJOR.0.1\" 2025-04-15' >&2;;\n\
+                    -cp*Version*) echo 3.4.13-6;;\nesac\n";
+
+fn java(major: &str) -> String {
+    JAVA.replace("MAJOR", major)
+}
+
+#[test]
+fn zookeeper_is_started_by_a_java_of_the_right_age() {
+    let machine = Machine::bare();
+    let jar = machine.at("zookeeper.jar");
+    fs::write(&jar, "").unwrap();
+    write_script(&machine.at("bin/java"), &java("17"));
+    let mut provisioner = machine.provisioner();
+    let locate = |provisioner: &Provisioner, text: &str| {
+        provisioner.locate(&wanted(text), Some(&jar), SILENT)
+    };
+    let found = locate(&provisioner, "zookeeper@3.4.13").unwrap();
+    let folder = machine.dir.path().display();
+    let class_path = format!("{}:{folder}/*:{folder}/lib/*", jar.display());
+    let program = machine.at("bin/java").display().to_string();
+    assert_eq!(found.launch.words(), [&program, "-cp", &class_path]);
+    assert_eq!(found.version, "3.4.13");
+    let error = locate(&provisioner, "zookeeper@3.9.3").unwrap_err();
+    assert!(
+        matches!(error, ProvisionError::GivenMismatch { .. }),
+        "{error}"
+    );
+
+    // Too new, and none can be fetched.
+    write_script(&machine.at("bin/java"), &java("24"));
+    let error = locate(&provisioner, "zookeeper").unwrap_err();
+    assert!(!error.is_usage(), "{error}");
+    let message = error.to_string();
+    for part in [
+        "needs Java 8 to 21",
+        "is Java 24.0.1",
+        "apt-get",
+        "--binary java=PATH",
+    ] {
+        assert!(message.contains(part), "no {part:?} in: {message}");
+    }
+    // None at all.
+    fs::remove_file(machine.at("bin/java")).unwrap();
+    let message = locate(&provisioner, "zookeeper").unwrap_err().to_string();
+    assert!(message.contains("there is none on PATH"), "{message}");
+
+    // Given by the user.
+    let own = machine.at("own-java");
+    provisioner.java = Some(own.clone());
+    write_script(&own, &java("11"));
+    let found = locate(&provisioner, "zookeeper").unwrap();
+    assert_eq!(found.launch.program(), own);
+    write_script(&own, &java("7"));
+    let error = locate(&provisioner, "zookeeper").unwrap_err();
+    assert!(
+        error.is_usage() && error.to_string().contains("expected Java 8 to 21"),
+        "{error}"
+    );
+}
+
+#[test]
+fn valkey_is_a_redis_by_another_name() {
+    let machine = Machine::bare();
+    let answer = |name: &str| format!("#!/bin/sh\necho '{name} server v=8.1.1 sha=00000000:0'\n");
+    write_script(&machine.at("bin/valkey-server"), &answer("Valkey"));
+    write_script(&machine.at("bin/redis-server"), &answer("Redis"));
+    let locate = |text: &str| machine.provisioner().locate(&wanted(text), None, SILENT);
+    let valkey = locate("redis@valkey-8.1.1").unwrap();
+    assert_eq!(
+        (valkey.source, valkey.path),
+        (Source::Path, machine.at("bin/valkey-server"))
+    );
+    assert_eq!(
+        locate("redis@8.1.1").unwrap().path,
+        machine.at("bin/redis-server")
     );
 }
 

@@ -81,6 +81,7 @@ impl Machine {
             cache_dir: Some(self.at("cache")),
             search_path: self.at("bin").into(),
             keyring_dirs: vec![self.at("keys")],
+            java: None,
         }
     }
 

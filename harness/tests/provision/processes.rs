@@ -20,6 +20,7 @@ fn child_fetches() {
         cache_dir: Some(dir.join("cache")),
         search_path: dir.join("bin").into(),
         keyring_dirs: vec![dir.join("keys")],
+        java: None,
     };
     let found = provisioner
         .locate(&wanted("etcd@3.5.16"), None, SILENT)

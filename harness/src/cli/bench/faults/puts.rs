@@ -9,6 +9,7 @@ use workloads::resource::{self, ResourceConfig, Write};
 
 use super::sample::Sample;
 use crate::backend;
+use crate::provision::Launch;
 use crate::run::cluster::Cluster;
 use crate::run::place::Place;
 use crate::scenario::ArmPlan;
@@ -23,7 +24,8 @@ pub(super) fn measure(arm: &ArmPlan, etcd: &Path, place: &Place) -> Result<()> {
         .enable_all()
         .build()?;
     let spec = backend::find(&arm.cluster.backend).context("this build has no etcd")?;
-    let cluster = Cluster::start(spec, &arm.cluster, etcd, place, runtime.handle())?;
+    let etcd = Launch::direct(etcd);
+    let cluster = Cluster::start(spec, &arm.cluster, &etcd, place, runtime.handle())?;
     let config = ResourceConfig {
         endpoint: Some(cluster.info.endpoint(spec.backend, &cluster.info.nodes[0])),
         request_timeout_ms: 5_000,
