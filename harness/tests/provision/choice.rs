@@ -135,7 +135,7 @@ fn zookeeper_is_started_by_a_java_of_the_right_age() {
     let folder = machine.dir.path().display();
     let class_path = format!("{}:{folder}/*:{folder}/lib/*", jar.display());
     let program = machine.at("bin/java").display().to_string();
-    assert_eq!(found.launch.words(), [&program, "-cp", &class_path]);
+    assert_eq!(found.launch.words(), [&*program, "-cp", &*class_path]);
     assert_eq!(found.version, "3.4.13");
     let error = locate(&provisioner, "zookeeper@3.9.3").unwrap_err();
     assert!(
