@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use tokio::time::{sleep, timeout};
 use workloads::belief::Belief;
 use workloads::etcd::{EtcdClient, LOCK_PREFIX, LockSeen, LockWatch, status, watch_locks};
-use workloads::lock::{self, Grant, LockClient, LockConfig, LockConnection};
+use workloads::lock::{self, Grant, Guard, LockClient, LockConfig, LockConnection};
 use workloads::reply::Reply;
 use workloads::resource::{self, Resource, ResourceConfig, Write};
 
@@ -236,7 +236,9 @@ fn a_revoked_lease_is_noticed_and_guards_the_resource() {
             );
             assert!(belief.told_lost().is_none());
 
-            let key = grant.guard.as_ref().expect("a guard").key.clone();
+            let Some(Guard::Etcd { key, .. }) = grant.guard.clone() else {
+                panic!("{name}: {grant:?}");
+            };
             let lease = etcd
                 .get(&key, LIMIT)
                 .await

@@ -171,7 +171,7 @@ impl Client {
         }
         self.held = Some(place.key.clone());
         let token = u64::try_from(place.create_revision).ok();
-        let guard = Guard {
+        let guard = Guard::Etcd {
             key: place.key,
             create_revision: place.create_revision,
         };

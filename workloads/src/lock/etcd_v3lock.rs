@@ -118,7 +118,7 @@ impl Client {
         };
         let (token, guard) = (
             u64::try_from(create_revision).ok(),
-            Guard {
+            Guard::Etcd {
                 key,
                 create_revision,
             },

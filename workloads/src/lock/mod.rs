@@ -18,6 +18,8 @@ use crate::option::{OptionSpec, Options};
 use crate::reply::Reply;
 
 pub mod builtin;
+pub mod consul_kv;
+pub mod consul_lock;
 pub mod etcd_mutex;
 pub mod etcd_v3lock;
 pub mod memory;
@@ -67,6 +69,8 @@ pub type Connecting = BoxFuture<'static, Result<Box<dyn LockConnection>, String>
 pub const LOCKS: &[LockSpec] = &[
     etcd_v3lock::SPEC,
     etcd_mutex::SPEC,
+    consul_lock::SPEC,
+    consul_kv::SPEC,
     builtin::SPEC,
     memory::SPEC,
     none::SPEC,
@@ -155,11 +159,21 @@ pub struct Grant {
     pub guard: Option<Guard>,
 }
 
-/// The condition "this lock key is still the one that was created then".
+/// The condition "this lock is still held as it was acquired", in the terms of the store that compares it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Guard {
-    /// The lock's key.
-    pub key: Vec<u8>,
-    /// Its create revision.
-    pub create_revision: i64,
+pub enum Guard {
+    /// The lock's key is still the one that was created then.
+    Etcd {
+        /// The lock's key.
+        key: Vec<u8>,
+        /// Its create revision.
+        create_revision: i64,
+    },
+    /// The lock's key is still held by this session.
+    Consul {
+        /// The lock's key.
+        key: String,
+        /// The session.
+        session: String,
+    },
 }

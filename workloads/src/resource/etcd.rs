@@ -11,6 +11,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 
 use crate::etcd::{Compare, DATA_PREFIX, EtcdClient, RequestOp, TxnRequest};
+use crate::lock::Guard;
 use crate::reply::Reply;
 use crate::resource::{Resource, ResourceConfig, ResourceSpec, Snapshot, Write};
 
@@ -79,26 +80,33 @@ impl Registers {
             register(write.key),
             serde_json::json!(write.elements).to_string(),
         );
-        let Some(guard) = write.guard else {
-            let written = self.etcd.put(&key, value.into_bytes(), self.limit).await;
-            return written.map_or_else(
-                |error| error.reply(),
-                |revision| Reply::Ok(version(revision)),
-            );
+        let (lock, created) = match write.guard {
+            Some(Guard::Etcd {
+                key,
+                create_revision,
+            }) => (key, *create_revision),
+            Some(other) => {
+                let text = format!("expected a lock of etcd to depend on, found {other:?}");
+                return Reply::fail("foreign-guard", text);
+            }
+            None => {
+                let written = self.etcd.put(&key, value.into_bytes(), self.limit).await;
+                return written.map_or_else(
+                    |error| error.reply(),
+                    |revision| Reply::Ok(version(revision)),
+                );
+            }
         };
         let request = TxnRequest {
-            compare: vec![Compare::created_at(&guard.key, guard.create_revision)],
+            compare: vec![Compare::created_at(lock, created)],
             success: vec![RequestOp::put(&key, value, 0)],
             failure: Vec::new(),
         };
         match self.etcd.txn(request, self.limit).await {
             Ok((answer, revision)) if answer.succeeded => Reply::Ok(version(revision)),
             Ok(_) => {
-                let lock = String::from_utf8_lossy(&guard.key);
-                let text = format!(
-                    "`{lock}` is no longer the key created at revision {}",
-                    guard.create_revision
-                );
+                let lock = String::from_utf8_lossy(lock);
+                let text = format!("`{lock}` is no longer the key created at revision {created}");
                 Reply::fail("guard-failed", text)
             }
             Err(error) => error.reply(),

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::lock::Guard;
 use crate::reply::Reply;
 
+pub mod consul;
 pub mod etcd;
 pub mod memory;
 
@@ -36,7 +37,7 @@ pub struct ResourceSpec {
 pub type Connecting = BoxFuture<'static, Result<Arc<dyn Resource>, String>>;
 
 /// Every resource there is.
-pub const RESOURCES: &[ResourceSpec] = &[memory::SPEC, etcd::SPEC];
+pub const RESOURCES: &[ResourceSpec] = &[memory::SPEC, etcd::SPEC, consul::SPEC];
 
 /// The resource of this name.
 #[must_use]
