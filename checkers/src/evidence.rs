@@ -2,7 +2,7 @@
 //!
 //! It only looks things up. What they mean is decided in [`crate::cause`] and the checks.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::history::{Access, FaultPhase, Function, History, LeaseEvent, LeasePhase, Lost, Ns};
 use crate::term::{Term, TermEnd, terms, ttl_ns};
@@ -67,6 +67,15 @@ impl<'h> Evidence<'h> {
                 && let Some(lock) = history.locks.id(&lease.lock)
             {
                 lease_ends.entry((lock, lease.token)).or_insert(lease);
+            }
+        }
+        // A token that was given twice does not say whose lease ended; the check `fencing` reports it.
+        let mut given = HashSet::new();
+        for term in &terms {
+            if let Some(token) = term.token
+                && !given.insert((term.lock, token))
+            {
+                lease_ends.remove(&(term.lock, token));
             }
         }
         let accepted = |access: &Access| access.accepted && access.f == Function::Write;
