@@ -18,6 +18,7 @@ use crate::provision::Launch;
 use crate::scenario::ClusterPlan;
 
 pub mod builtin;
+pub mod consul;
 pub mod etcd;
 
 /// A kind of lock service.
@@ -47,7 +48,7 @@ pub struct BackendSpec {
 }
 
 /// Every backend there is.
-pub const BACKENDS: &[BackendSpec] = &[etcd::SPEC, builtin::SPEC];
+pub const BACKENDS: &[BackendSpec] = &[etcd::SPEC, consul::SPEC, builtin::SPEC];
 
 /// The backend of this name.
 #[must_use]
