@@ -139,13 +139,14 @@ fn file(c: &mut Criterion) {
     let mut group = c.benchmark_group("file to verdict");
     group.sample_size(10);
     for size in SIZES {
-        let mut bytes = Vec::new();
-        made::write(&shape(size), &mut bytes);
+        // A file, as users have it: a large one is decompressed by a thread of its own.
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        made::write(&shape(size), file.reopen().expect("it can be written"));
         group.throughput(Throughput::Elements(size));
-        group.bench_with_input(BenchmarkId::new("owner-mutex", size), &bytes, |b, bytes| {
+        group.bench_with_input(BenchmarkId::new("owner-mutex", size), &file, |b, file| {
             b.iter(|| {
                 verdict(
-                    Foreign::read_from(&bytes[..], "made", &options("owner-mutex")),
+                    Foreign::read(file.path(), &options("owner-mutex")),
                     "owner-mutex",
                     None,
                 )
