@@ -9,6 +9,8 @@
 //! Otherwise the stale holder's lease may have run out while it still believed: the hazard that every
 //! lease has.
 
+use std::collections::BTreeSet;
+
 use crate::check::{Class, Witness, WitnessLine};
 use crate::evidence::{Evidence, FaultSpan};
 use crate::history::{Function, Ns, Outcome};
@@ -23,6 +25,8 @@ pub struct Story<'e, 'h> {
     evidence: &'e Evidence<'h>,
     lines: Vec<(Ns, String)>,
     ops: Vec<u64>,
+    /// Faults that it has told of.
+    told: BTreeSet<u32>,
 }
 
 impl<'e, 'h> Story<'e, 'h> {
@@ -33,6 +37,7 @@ impl<'e, 'h> Story<'e, 'h> {
             evidence,
             lines: Vec::new(),
             ops: Vec::new(),
+            told: BTreeSet::new(),
         }
     }
 
@@ -113,28 +118,36 @@ impl<'e, 'h> Story<'e, 'h> {
             self.line(from_ns, text);
         }
         for fault in told.into_iter().take(MAX_FAULTS_TOLD) {
-            let name = format!(
-                "fault {} ({} of {})",
-                fault.id,
-                fault.kind,
-                fault.hosts.join(", ")
-            );
-            self.line(
-                fault.from_ns,
-                format!("{name} came into force, aimed at {}", fault.target),
-            );
-            if fault.to_ns == Ns::MAX {
-                self.line(fault.from_ns, format!("{name}: no healing was recorded"));
-                continue;
-            }
-            let proof = if fault.proven { "proven" } else { "NOT proven" };
-            let receipt = if fault.receipt.is_empty() {
-                String::new()
-            } else {
-                format!(": {}", fault.receipt)
-            };
-            self.line(fault.to_ns, format!("{name} was lifted, {proof}{receipt}"));
+            self.fault(fault);
         }
+    }
+
+    /// Tells of one fault, from its beginning to its end. A fault is told once.
+    fn fault(&mut self, fault: &FaultSpan) {
+        if !self.told.insert(fault.id) {
+            return;
+        }
+        let name = format!(
+            "fault {} ({} of {})",
+            fault.id,
+            fault.kind,
+            fault.hosts.join(", ")
+        );
+        self.line(
+            fault.from_ns,
+            format!("{name} came into force, aimed at {}", fault.target),
+        );
+        if fault.to_ns == Ns::MAX {
+            self.line(fault.from_ns, format!("{name}: no healing was recorded"));
+            return;
+        }
+        let proof = if fault.proven { "proven" } else { "NOT proven" };
+        let receipt = if fault.receipt.is_empty() {
+            String::new()
+        } else {
+            format!(": {}", fault.receipt)
+        };
+        self.line(fault.to_ns, format!("{name} was lifted, {proof}{receipt}"));
     }
 
     fn lease_end(&mut self, term: &Term, until_ns: Ns) {
@@ -257,6 +270,8 @@ pub enum Cause {
     },
     /// The two wrote the same register under different locks.
     DifferentLocks,
+    /// The store forgot it: it lost its power, and its disks had lied about their syncs.
+    Forgotten,
     /// The history does not tell.
     Unknown,
 }
@@ -270,6 +285,7 @@ impl Cause {
             Cause::StaleHolder | Cause::LateWrite => Some(Class::InherentHazard),
             Cause::OutsideTerm { .. } => Some(Class::ClientFault),
             Cause::DifferentLocks => Some(Class::HarnessFault),
+            Cause::Forgotten => Some(Class::FaultsDoing),
             Cause::Unknown => None,
         }
     }
@@ -278,10 +294,18 @@ impl Cause {
 /// Finds the cause of a clobbered write.
 #[must_use]
 pub fn find(evidence: &Evidence<'_>, clobber: &Clobber) -> Cause {
-    let Some(by) = clobber.by else {
-        return Cause::Unknown;
-    };
     let operations = &evidence.history.operations;
+    let acknowledged_ns = operations[clobber.lost].return_ns;
+    // A resource that reports its accesses is not the store that forgets.
+    let reported = !evidence.history.accesses.is_empty();
+    let until_ns = clobber.by.map_or(Ns::MAX, |_| clobber.at_ns);
+    let unexplained = match evidence.forgot(acknowledged_ns, until_ns) {
+        Some(_) if !reported => Cause::Forgotten,
+        _ => Cause::Unknown,
+    };
+    let Some(by) = clobber.by else {
+        return unexplained;
+    };
     if operations[clobber.lost].lock != operations[by].lock {
         return Cause::DifferentLocks;
     }
@@ -313,7 +337,7 @@ pub fn find(evidence: &Evidence<'_>, clobber: &Clobber) -> Cause {
     {
         return Cause::LateWrite;
     }
-    Cause::Unknown
+    unexplained
 }
 
 /// The term of a write, unless the write was begun outside it. What counts is the hand-over: a client
@@ -345,9 +369,11 @@ pub fn explain(evidence: &Evidence<'_>, clobber: &Clobber) -> Witness {
         "had its write acknowledged",
     );
     let Some(by) = clobber.by else {
-        let headline =
-            format!("{what}, is gone; cause unknown: no write that overwrote it is on record");
-        return story.tell(headline, None);
+        let why = match cause {
+            Cause::Forgotten => forgotten(&mut story, lost.return_ns, Ns::MAX),
+            _ => "cause unknown: no write that overwrote it is on record".to_owned(),
+        };
+        return story.tell(format!("{what}, is gone; {why}"), cause.class());
     };
     let clobberer = story.client(history.operations[by].client);
     tell_write(&mut story, by, clobber.at_ns, "overwrote it");
@@ -401,6 +427,7 @@ pub fn explain(evidence: &Evidence<'_>, clobber: &Clobber) -> Witness {
             "the lost write was itself begun without the lock".to_owned()
         }
         Cause::DifferentLocks => "they wrote one register under different locks".to_owned(),
+        Cause::Forgotten => forgotten(&mut story, lost.return_ns, clobber.at_ns),
         Cause::Unknown => {
             "cause unknown, as their terms do not overlap and nothing else on record explains it"
                 .to_owned()
@@ -409,6 +436,22 @@ pub fn explain(evidence: &Evidence<'_>, clobber: &Clobber) -> Witness {
     story.tell(
         format!("{what}, was overwritten by {clobberer}: {why}"),
         cause.class(),
+    )
+}
+
+/// Tells of the lie and the loss of power by which a store forgot a write, and sums them up.
+fn forgotten(story: &mut Story<'_, '_>, from_ns: Ns, until_ns: Ns) -> String {
+    let Some((lie, loss)) = story.evidence.forgot(from_ns, until_ns) else {
+        return "the store forgot it".to_owned();
+    };
+    for fault in [lie, loss] {
+        story.fault(fault);
+    }
+    format!(
+        "the store forgot it when {} lost power (fault {}), for syncs had been answered and not done (fault {})",
+        loss.hosts.join(", "),
+        loss.id,
+        lie.id
     )
 }
 

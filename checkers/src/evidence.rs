@@ -4,8 +4,13 @@
 
 use std::collections::{HashMap, HashSet};
 
+use crate::check::Class;
 use crate::history::{Access, FaultPhase, Function, History, LeaseEvent, LeasePhase, Lost, Ns};
 use crate::term::{Term, TermEnd, terms, ttl_ns};
+
+/// How the receipt of a fault says that syncs were answered and not done. The one that writes such receipts
+/// takes the words from here.
+pub const LYING_SYNCS: &str = "succeed without being done";
 
 /// A fault from its injection to its healing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +38,10 @@ impl FaultSpan {
     #[must_use]
     pub fn touches(&self, from_ns: Ns, to_ns: Ns) -> bool {
         self.from_ns <= to_ns && from_ns <= self.to_ns
+    }
+
+    fn shares_a_host(&self, other: &Self) -> bool {
+        self.hosts.iter().any(|host| other.hosts.contains(host))
     }
 }
 
@@ -142,6 +151,34 @@ impl<'h> Evidence<'h> {
             fault.touches(from_ns, to_ns)
                 && host.is_some_and(|host| fault.hosts.iter().any(|reached| reached == host))
         })
+    }
+
+    /// A loss of power within `[from_ns, to_ns]` at which a store forgot what it had acknowledged since
+    /// `from_ns`, however well it was made: the disk of a host that lost its power had lied meanwhile. With
+    /// it the lie.
+    #[must_use]
+    pub fn forgot(&self, from_ns: Ns, to_ns: Ns) -> Option<(&FaultSpan, &FaultSpan)> {
+        let lies = |fault: &&FaultSpan| fault.receipt.contains(LYING_SYNCS);
+        let losses = self.faults.iter().filter(|fault| {
+            fault.kind == "power-loss" && (from_ns..=to_ns).contains(&fault.from_ns)
+        });
+        losses
+            .filter_map(|loss| {
+                let lied = |lie: &&FaultSpan| {
+                    lie.touches(from_ns, loss.from_ns) && lie.shares_a_host(loss)
+                };
+                Some((self.faults.iter().filter(lies).find(lied)?, loss))
+            })
+            .next()
+    }
+
+    /// Whose doing it is that the service broke its promise, when nothing more is known of the occasion.
+    #[must_use]
+    pub fn service_class(&self) -> Class {
+        match self.forgot(0, Ns::MAX) {
+            Some(_) => Class::FaultsDoing,
+            None => Class::ServerFault,
+        }
     }
 
     /// From when on the service can have granted this acquire: its invoke, or the moment at which the

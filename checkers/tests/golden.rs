@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use checkers::check::{Report, Verdict, run_all};
+use checkers::check::{Class, Report, Verdict, run_all};
 use checkers::history::History;
 
 fn histories() -> Vec<PathBuf> {
@@ -76,6 +76,9 @@ fn every_anomaly_is_caught_by_the_check_meant_for_it() {
             "lost-without-clobberer" | "write-outside-term" => &["lost-writes"],
             "late-write" => &["lost-writes", "fencing"],
             "stale-read" => &["register"],
+            "write-forgotten-by-a-lying-disk" | "write-forgotten-by-an-honest-disk" => {
+                &["lost-writes", "register"]
+            }
             other => panic!("say here which checks must find {other}"),
         };
         let found: Vec<String> = run_all(&read(&path))
@@ -84,6 +87,29 @@ fn every_anomaly_is_caught_by_the_check_meant_for_it() {
             .map(|report| report.check)
             .collect();
         assert_eq!(found, guilty, "{name}");
+    }
+}
+
+/// The disk is answerable for what it promised; without a lie, nobody but the store is.
+#[test]
+fn a_store_is_not_to_blame_for_what_its_disk_promised() {
+    for (name, class) in [
+        ("write-forgotten-by-a-lying-disk", Some(Class::FaultsDoing)),
+        (
+            "write-forgotten-by-an-honest-disk",
+            Some(Class::ServerFault),
+        ),
+    ] {
+        let file = format!("tests/histories/{name}.jsonl");
+        let history = read(&Path::new(env!("CARGO_MANIFEST_DIR")).join(file));
+        let reports = run_all(&history);
+        let of = |check: &str| reports.iter().find(|report| report.check == check);
+        assert_eq!(of("register").expect("it applies").class, class, "{name}");
+        let lost = of("lost-writes").expect("it applies");
+        let lie = lost.witnesses[0]
+            .headline
+            .contains("the store forgot it when n1");
+        assert_eq!(lie, class == Some(Class::FaultsDoing), "{lost:?}");
     }
 }
 

@@ -232,7 +232,7 @@ fn proven_wrong(expect: &[Expectation], verdict: &TrialVerdict) -> Vec<String> {
             .any(|expectation| report.metrics.contains_key(&expectation.metric));
         let inherent = report
             .class
-            .is_none_or(|class| class == Class::InherentHazard);
+            .is_none_or(|class| matches!(class, Class::InherentHazard | Class::FaultsDoing));
         if report.verdict == Verdict::Invalid && !expected && (!inherent || expect.is_empty()) {
             let headline = report
                 .witnesses

@@ -68,6 +68,7 @@ pub fn known() -> Known {
                 needs_lasts: spec.needs_lasts,
                 targets: words(spec.targets),
                 params: spec.params,
+                layer: spec.layer,
                 check: spec.check,
             })
             .collect(),

@@ -8,6 +8,7 @@ pub mod evaluate;
 pub mod exit;
 pub mod known;
 pub mod provision;
+pub mod replay;
 pub mod report;
 pub mod run;
 pub mod sandbox;

@@ -69,6 +69,12 @@ pub trait HostControl: Send + Sync {
         None
     }
 
+    /// Whether the application does its work, asked just now; `None` when there is nobody to ask. May take
+    /// as long as an answer takes.
+    fn is_well(&self) -> Option<bool> {
+        None
+    }
+
     /// True while the application is down because a fault killed it, and will start it again.
     fn is_down_by_fault(&self) -> bool {
         false

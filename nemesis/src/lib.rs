@@ -13,6 +13,7 @@
 pub mod clock;
 pub mod engine;
 pub mod fault;
+pub mod generator;
 pub mod host;
 pub mod lasts;
 pub mod mechanism;
@@ -31,6 +32,7 @@ mod link_receipt;
 
 pub use engine::{Engine, EngineError, Triggered};
 pub use fault::{FAULTS, FaultSpec};
+pub use generator::{Generator, HealRhythm};
 pub use host::{ClientOf, HostControl, Roster, World};
 pub use lasts::Lasts;
 pub use need::Need;

@@ -62,6 +62,12 @@ pub enum PlanError {
         /// What is wrong and what to do.
         why: String,
     },
+    /// Faults cannot be drawn.
+    #[error("the generator of faults: {why}")]
+    Generator {
+        /// What is wrong and what to do.
+        why: String,
+    },
 }
 
 /// The names in the registry, for messages.

@@ -1,4 +1,4 @@
-//! Triggers: when a fault strikes, by the clock or by what the workload does.
+//! Triggers: when a fault strikes, by the clock, by what the workload does, or by the luck of the draw.
 //!
 //! Times are nanoseconds after the start of the workload. A trigger says nothing about chance beyond
 //! its probability; the draws themselves are made in [`schedule`](crate::schedule).
@@ -62,6 +62,11 @@ pub enum Trigger {
     At {
         /// The moment.
         at_ns: u64,
+    },
+    /// Whenever the [`Generator`](crate::Generator) draws it.
+    Drawn {
+        /// How often it is drawn, against the weights of the others; with 0 never.
+        weight: u32,
     },
     /// On an event of the workload.
     On {

@@ -32,19 +32,50 @@ fn inject(host: &Arc<GroupHost>, share: f64) -> Result<Box<dyn InForce>, FaultEr
     fault.inject(&[Arc::clone(host) as Arc<dyn HostControl>], &request)
 }
 
+/// The numbers of a receipt: share of the time for which it might run, that time and the CPU time used, in ms.
+fn figures(words: &str) -> (f64, f64, f64) {
+    let after = |mark: &str| {
+        let rest = words
+            .split_once(mark)
+            .unwrap_or_else(|| panic!("{mark:?} in {words}"))
+            .1;
+        let number = rest.split(' ').next().expect("a word");
+        number
+            .parse::<f64>()
+            .unwrap_or_else(|error| panic!("{number}: {error}"))
+    };
+    (after("run for ") / 100.0, after("% of "), after("it used "))
+}
+
+/// On a busy machine the spinner gets less than its share, and whoever stops it may be late, so each figure is
+/// compared with another of the same run: it cannot have used more CPU time than it was let run for. That the
+/// receipt proves the fault may take a quieter moment.
 #[test]
-#[ignore = "shares of CPU time need a machine that is otherwise quiet"]
-fn a_spinner_gets_its_share_and_no_more_and_runs_freely_afterwards() {
+fn a_spinner_gets_no_more_than_its_share_and_runs_freely_afterwards() {
     for by in both_ways() {
         let host = GroupHost::start("n1", SPINNER, by);
-        let mut starved = inject(&host, 0.2).expect("it starves");
-        let used_ns = host.cpu_used_ns(1000);
-        let receipt = starved.heal().expect("it goes on");
-        println!("{by:?}: {}", receipt.words);
-        assert!(receipt.proven, "{}", receipt.words);
-        assert!(used_ns < 350 * MS, "{used_ns} ns in 1 s");
-        wait_for("full speed", || host.cpu_used_ns(200) > 50 * MS);
-        assert!(host.census().first_stopped().is_none());
+        let proven = (0..5).any(|_| {
+            let mut starved = inject(&host, 0.2).expect("it starves");
+            sleep_ms(700);
+            let receipt = starved.heal().expect("it goes on");
+            println!("{by:?}: {}", receipt.words);
+            let (share, lasted_ms, used_ms) = figures(&receipt.words);
+            // Ticks of 10 ms where the kernel has no finer figures, at both ends.
+            let allowed_ms = share * lasted_ms + 20.0;
+            assert!(
+                used_ms <= allowed_ms,
+                "{used_ms} of {allowed_ms} ms: {}",
+                receipt.words
+            );
+            assert!(host.census().first_stopped().is_none());
+            receipt.proven
+        });
+        assert!(proven, "{by:?}: not once in five attempts");
+        // Whatever else runs here, it gets more in the same time than under a share of a twentieth.
+        let mut starved = inject(&host, 0.05).expect("it starves");
+        let little_ns = host.cpu_used_ns(700);
+        starved.heal().expect("it goes on");
+        wait_for("more time", || host.cpu_used_ns(700) > 2 * little_ns);
     }
 }
 

@@ -238,7 +238,7 @@ proptest! {
                 Trigger::Every { every_ns, first_ns } =>
                     duration_ns.saturating_sub(first_ns).div_ceil(every_ns),
                 Trigger::At { at_ns } => u64::from(at_ns < duration_ns),
-                Trigger::On { .. } => 0,
+                Trigger::On { .. } | Trigger::Drawn { .. } => 0,
             };
             prop_assert_eq!(timed, expected);
             let events = schedule.on_event.iter().filter(|one| one.fault == index).count();

@@ -86,7 +86,7 @@ fn run(history: &History) -> Report {
     report.set("stale_writes_accepted", accepted);
     report.set("stale_writes_rejected", writes.rejected);
 
-    let server = (!repeated.is_empty() || !disordered.is_empty()).then_some(Class::ServerFault);
+    let server = (!repeated.is_empty() || !disordered.is_empty()).then(|| evidence.service_class());
     report.blame(server);
     let resource = (accepted > 0).then(|| stale_class(history));
     report.blame(resource);
@@ -253,7 +253,7 @@ fn token_witness(evidence: &Evidence<'_>, (wrong, before): Wrong, what: &str) ->
     let lock = history.locks.name(operation.lock);
     story.tell(
         format!("lock `{lock}`: token {token} {what}"),
-        Some(Class::ServerFault),
+        Some(evidence.service_class()),
     )
 }
 

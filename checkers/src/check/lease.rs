@@ -126,7 +126,7 @@ fn run(history: &History) -> Report {
     let class = if clocks {
         Class::InherentHazard
     } else {
-        Class::ServerFault
+        evidence.service_class()
     };
     let witnesses = too_early
         .iter()

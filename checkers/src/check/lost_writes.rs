@@ -13,7 +13,7 @@ use std::collections::HashSet;
 use super::{
     CheckSpec, Class, MAX_WITNESSES, Metric, MetricSpec, Report, Verdict, Witness, metric,
 };
-use crate::cause::{self, Clobber, Story};
+use crate::cause::{self, Cause, Clobber, Story};
 use crate::evidence::Evidence;
 use crate::history::{History, Outcome};
 use crate::register::{Register, registers};
@@ -250,13 +250,17 @@ fn count_odd(register: &Register, tally: &mut Tally) {
 fn class_of(evidence: &Evidence<'_>, lost: &Lost) -> Option<Class> {
     match lost.clobber.by {
         Some(_) => cause::find(evidence, &lost.clobber).class(),
-        None => lost.contradiction,
+        None => match cause::find(evidence, &lost.clobber) {
+            Cause::Forgotten => Cause::Forgotten.class(),
+            _ => lost.contradiction,
+        },
     }
 }
 
 fn lost_witness(evidence: &Evidence<'_>, lost: &Lost) -> Witness {
     let mut witness = cause::explain(evidence, &lost.clobber);
     if lost.clobber.by.is_none()
+        && witness.class.is_none()
         && let Some(class) = lost.contradiction
     {
         witness.class = Some(class);

@@ -6,6 +6,7 @@
 //! # Who is answerable
 //! | class | when |
 //! |---|---|
+//! | doing of the fault | a store forgot what it had acknowledged, after a loss of power on disks that had lied about their syncs: no store could help |
 //! | inherent hazard | the lease had (or may have) run out while its holder still believed: a pause, a partition or a late message does this to a correct service |
 //! | server fault | certain holds overlap; a grant whose lease was gone, without a fault on its client; a token repeated or out of order; a store that lost a write nobody overwrote |
 //! | client fault | a write outside any term; a write reported as failed that took effect |

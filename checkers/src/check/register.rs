@@ -81,7 +81,7 @@ fn run(history: &History) -> Report {
         note(&evidence, place, &mut registers);
     }
     let class = if history.accesses.is_empty() {
-        Class::ServerFault
+        evidence.service_class()
     } else {
         Class::HarnessFault
     };

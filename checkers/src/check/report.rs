@@ -30,6 +30,9 @@ pub enum Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Class {
+    /// What the service stands on broke its promise: a disk said that it had written what it had not, and
+    /// then the power was gone.
+    FaultsDoing,
     /// A correct lock service with leases allows it: the lease ran out while its holder still acted.
     InherentHazard,
     /// The client acted outside a term, or reported what was not so.
@@ -53,6 +56,7 @@ impl fmt::Display for Verdict {
 impl fmt::Display for Class {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Class::FaultsDoing => "doing of the fault: the disks broke their promise",
             Class::InherentHazard => "inherent hazard of leases",
             Class::ClientFault => "fault of the client",
             Class::ServerFault => "fault of the lock service",

@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 
 use crate::exit::Exit;
 use crate::provision::ProvisionError;
+use crate::replay::ReplayError;
 use crate::store::StoreError;
 
 pub mod backends;
@@ -91,7 +92,8 @@ pub fn main() -> ExitCode {
             let usage = error
                 .downcast_ref::<ProvisionError>()
                 .is_some_and(ProvisionError::is_usage)
-                || matches!(error.downcast_ref(), Some(StoreError::NoRun(_)));
+                || matches!(error.downcast_ref(), Some(StoreError::NoRun(_)))
+                || error.downcast_ref::<ReplayError>().is_some();
             if usage {
                 Exit::Usage.into()
             } else {

@@ -8,17 +8,27 @@ use clap::Args;
 
 use crate::exit::Exit;
 use crate::report::display::Display;
-use crate::run::launcher::{self, RunOptions};
+use crate::run::launcher::{self, RunOptions, What};
 
 /// Run a scenario: every trial of every arm, each in a sandbox of its own
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   fencepost run scenarios/quickstart.toml
   fencepost run scenarios/etcd/lock-set-paused-client.toml --seed 7 --trials 10 --backend etcd@3.4.23
-  fencepost run scenarios/quickstart.toml --set workload.ttl=5s --set workload.duration=30s --arm unfenced")]
+  fencepost run scenarios/quickstart.toml --set workload.ttl=5s --set workload.duration=30s --arm unfenced
+  fencepost run --replay results/latest/unfenced/trial-1/plan.json")]
 pub struct RunArgs {
     /// The scenario file (see scenarios/README.md)
-    scenario: PathBuf,
+    #[arg(required_unless_present = "replay")]
+    scenario: Option<PathBuf>,
+    /// Run a stored plan again instead: the plan.json of a trial, or of a run with all its trials. Every
+    /// fault strikes when it was drawn then; nothing is drawn anew
+    #[arg(
+        long,
+        value_name = "PLAN",
+        conflicts_with_all = ["scenario", "set", "backend", "seed", "trials", "worker"]
+    )]
+    replay: Option<PathBuf>,
     /// Override a key of the scenario in every arm, for instance workload.ttl=5s
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = pair)]
     set: Vec<(String, String)>,
@@ -75,8 +85,12 @@ pub fn run(args: RunArgs) -> Result<Exit> {
     let worker = args
         .worker
         .map(|program| vec![absolute(program).display().to_string()]);
+    let what = match (args.replay, args.scenario) {
+        (Some(plan), _) => What::Replay(plan),
+        (None, scenario) => What::Scenario(scenario.unwrap_or_default()),
+    };
     launcher::run(RunOptions {
-        scenario: args.scenario,
+        what,
         set,
         seed: args.seed,
         trials: args.trials,
@@ -95,12 +109,16 @@ pub fn run(args: RunArgs) -> Result<Exit> {
 
 /// The command line without its seed, which the launcher adds, quoted for a shell.
 fn rerun(args: &RunArgs) -> String {
-    let mut words = vec![
-        "fencepost".to_owned(),
-        "run".to_owned(),
-        quote(&args.scenario.display().to_string()),
-    ];
+    let mut words = vec!["fencepost".to_owned(), "run".to_owned()];
+    words.extend(
+        args.scenario
+            .iter()
+            .map(|file| quote(&file.display().to_string())),
+    );
     let mut add = |flag: &str, value: &str| words.extend([flag.to_owned(), quote(value)]);
+    args.replay
+        .iter()
+        .for_each(|plan| add("--replay", &plan.display().to_string()));
     args.set
         .iter()
         .for_each(|(key, value)| add("--set", &format!("{key}={value}")));

@@ -9,6 +9,7 @@ use checkers::check::{Report, Verdict, Witness};
 use super::display::count;
 use crate::backend;
 use crate::evaluate::{ArmVerdict, Conclusion, RunVerdict, TrialVerdict};
+use crate::store::names;
 use crate::trial::RunPlan;
 
 /// The story of a run.
@@ -51,6 +52,11 @@ pub fn tell(plan: &RunPlan, verdict: &RunVerdict, folder: &Path) -> String {
     let _ = writeln!(story, "Verdict:   {}", concluding(verdict.conclusion));
     let _ = writeln!(story, "Artefacts: {}", folder.display());
     let _ = writeln!(story, "Again:     {}", plan.rerun);
+    let _ = writeln!(
+        story,
+        "Replay:    fencepost run --replay {}",
+        folder.join(names::PLAN).display()
+    );
     let _ = write!(story, "Recheck:   fencepost check {}", folder.display());
     story
 }
@@ -143,9 +149,11 @@ fn sentence(arm: &ArmVerdict) -> String {
     let (overlaps, refused) = (sum("overlapping_terms"), sum("stale_writes_rejected"));
     let mut said = Vec::new();
     if sum("expired_grants") > 0 {
+        let grants = sum("expired_grants");
         said.push(format!(
-            "{} handed out on a dead lease",
-            count(sum("expired_grants"), "lock was").replace("wass", "were")
+            "{} {} handed out on a dead lease",
+            count(grants, "lock"),
+            was(grants)
         ));
     }
     said.push(match (overlaps, sum("terms")) {
@@ -157,24 +165,24 @@ fn sentence(arm: &ArmVerdict) -> String {
     });
     if acked > 0 {
         said.push(match lost {
+            0 if acked == 1 => "the only acknowledged write survived".to_owned(),
             0 => format!("all {} survived", count(acked, "acknowledged write")),
             lost => format!(
-                "{lost} of {} were lost, though each writer held the lock",
-                count(acked, "acknowledged write")
+                "{lost} of {} {} lost, though each writer held the lock",
+                count(acked, "acknowledged write"),
+                was(lost)
             ),
         });
     }
     if refused > 0 {
-        said.push(format!(
-            "{} refused",
-            if refused == 1 {
-                "1 stale write was".into()
-            } else {
-                format!("{refused} stale writes were")
-            }
-        ));
+        let writes = count(refused, "stale write");
+        said.push(format!("{writes} {} refused", was(refused)));
     }
     format!("{}: {}.", arm.arm, said.join("; "))
+}
+
+fn was(number: u64) -> &'static str {
+    if number == 1 { "was" } else { "were" }
 }
 
 /// The first thing that went wrong, lost writes before anything else.

@@ -14,7 +14,7 @@ use nemesis::{HostControl, Need};
 use tokio::runtime::Handle;
 use workloads::truth::now_ns;
 
-use super::host::ManagedHost;
+use super::host::{IsWell, ManagedHost};
 use super::place::{Place, small};
 use crate::backend::{BackendSpec, ClusterInfo, CommandLine, NodeInfo};
 use crate::provision::Launch;
@@ -61,7 +61,7 @@ impl Cluster {
         // once, not leave the first one waiting for an address that nobody has.
         let info = cluster.info.clone();
         for node in info.nodes.iter().chain(&info.helpers) {
-            cluster.add_host(node, place)?;
+            cluster.add_host(node, place, runtime)?;
         }
         for (index, host) in cluster.hosts.iter().enumerate() {
             if index > 0 {
@@ -75,7 +75,7 @@ impl Cluster {
     }
 
     /// Starts the host of a node; its server comes with the first restart.
-    fn add_host(&mut self, node: &NodeInfo, place: &Place) -> Result<()> {
+    fn add_host(&mut self, node: &NodeInfo, place: &Place, runtime: &Handle) -> Result<()> {
         fs::create_dir_all(&node.data)
             .with_context(|| format!("cannot create the data folder of {}", node.name))?;
         // Before the host is there: it gets a copy of the mounts that there are.
@@ -113,9 +113,20 @@ impl Cluster {
         let host = ManagedHost::new(host, Box::new(restart))
             .with_gate(gate)
             .with_disk(disk)
-            .with_clock(clock);
+            .with_clock(clock)
+            .with_health(self.health(node, runtime));
         self.hosts.push(Arc::new(host));
         Ok(())
+    }
+
+    /// Asks one node whether it accepts writes.
+    fn health(&self, node: &NodeInfo, runtime: &Handle) -> IsWell {
+        let alone = ClusterInfo {
+            nodes: vec![node.clone()],
+            ..self.info.clone()
+        };
+        let (backend, runtime) = (self.spec.backend, runtime.clone());
+        Box::new(move || runtime.block_on(backend.is_ready(&alone)).is_ok())
     }
 
     /// Waits until every node accepts writes after the last fault was healed.

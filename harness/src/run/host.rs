@@ -17,6 +17,9 @@ use crate::sandbox::{Host, ProcessExit, SandboxError};
 /// Starts the host's process again.
 pub type Restart = Box<dyn Fn(&Host) -> io::Result<()> + Send + Sync>;
 
+/// Asks whether the host's process does its work now.
+pub type IsWell = Box<dyn Fn() -> bool + Send + Sync>;
+
 /// A host and how its process is started again.
 pub struct ManagedHost {
     host: Host,
@@ -27,6 +30,7 @@ pub struct ManagedHost {
     gate: Option<Arc<FsyncGate>>,
     disk: Option<UndoFs>,
     clock: Option<HostClock>,
+    well: Option<IsWell>,
 }
 
 impl ManagedHost {
@@ -41,6 +45,7 @@ impl ManagedHost {
             gate: None,
             disk: None,
             clock: None,
+            well: None,
         }
     }
 
@@ -60,6 +65,15 @@ impl ManagedHost {
     #[must_use]
     pub fn with_clock(self, clock: Option<HostClock>) -> Self {
         Self { clock, ..self }
+    }
+
+    /// The same host, with somebody who can tell whether its process does its work.
+    #[must_use]
+    pub fn with_health(self, well: IsWell) -> Self {
+        Self {
+            well: Some(well),
+            ..self
+        }
     }
 
     /// The host.
@@ -123,6 +137,10 @@ impl HostControl for ManagedHost {
 
     fn undo_fs(&self) -> Option<&UndoFs> {
         self.disk.as_ref()
+    }
+
+    fn is_well(&self) -> Option<bool> {
+        self.well.as_ref().map(|well| well())
     }
 
     fn is_down_by_fault(&self) -> bool {

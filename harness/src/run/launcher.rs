@@ -23,6 +23,7 @@ use crate::evaluate::{self, Conclusion, RunVerdict, TrialVerdict};
 use crate::exit::Exit;
 use crate::known::known;
 use crate::provision::{Located, Provisioner, Wanted, catalogue};
+use crate::replay::Replay;
 use crate::report::display::Display;
 use crate::report::story;
 use crate::sandbox::{ControllerEnd, Sandbox, SandboxSpec};
@@ -30,11 +31,20 @@ use crate::scenario::{self, ArmPlan, Resolved, Scenario};
 use crate::store::{self, names};
 use crate::trial::{FORMAT_VERSION, RunPlan, Server, TrialPlan, trial_seed};
 
+/// What there is to run.
+#[derive(Clone, Debug)]
+pub enum What {
+    /// A scenario file.
+    Scenario(PathBuf),
+    /// The stored plan of a trial or of a run.
+    Replay(PathBuf),
+}
+
 /// What the user asked for.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
-    /// The scenario file.
-    pub scenario: PathBuf,
+    /// The scenario file or the plan.
+    pub what: What,
     /// Overrides, `key` and value.
     pub set: Vec<(String, String)>,
     /// Seed; drawn when absent.
@@ -51,7 +61,7 @@ pub struct RunOptions {
     pub results: PathBuf,
     /// How progress is shown.
     pub display: Display,
-    /// The command line that runs the same again, but for the seed.
+    /// The command line that runs the same again, but for the seed of a scenario.
     pub rerun: String,
 }
 
@@ -59,9 +69,19 @@ pub struct RunOptions {
 struct Run {
     options: RunOptions,
     plan: RunPlan,
+    /// The trials' plans where they are stored ones; else each is drawn when its turn comes.
+    stored: Option<Vec<TrialPlan>>,
     folder: PathBuf,
     servers: BTreeMap<String, Located>,
     signals: SignalFd,
+}
+
+/// What is asked for, read and found in order.
+struct Asked {
+    /// What the run's folder is called after.
+    name: String,
+    scenario: Resolved,
+    stored: Option<Vec<TrialPlan>>,
 }
 
 /// Runs a scenario. Mistakes in it are printed, all of them.
@@ -69,22 +89,44 @@ struct Run {
 /// # Errors
 /// What keeps the run from starting or from being stored.
 pub fn run(options: RunOptions) -> Result<Exit> {
-    let Some(resolved) = resolve(&options)? else {
+    let asked = match &options.what {
+        What::Scenario(file) => resolve(file, &options),
+        What::Replay(plan) => {
+            let Replay {
+                name,
+                scenario,
+                trials,
+            } = Replay::load(plan)?;
+            Some(Asked {
+                name,
+                scenario,
+                stored: Some(trials),
+            })
+        }
+    };
+    let Some(mut asked) = asked.filter(|asked| arms_are_known(&options, &asked.scenario)) else {
         return Ok(Exit::Usage);
     };
+    if !options.arms.is_empty() {
+        let wanted = |arm: &ArmPlan| options.arms.contains(&arm.name);
+        asked.scenario.arms.retain(wanted);
+        asked
+            .stored
+            .iter_mut()
+            .for_each(|trials| trials.retain(|trial| wanted(&trial.arm)));
+    }
     let mut display = options.display.clone();
-    let servers = locate(&resolved, &options, &mut display)?;
-    let name = options
-        .scenario
-        .file_stem()
-        .map(|stem| stem.to_string_lossy().into_owned())
-        .unwrap_or_default();
-    let folder = store::create_run(&options.results, &name, resolved.seed)?;
-    let rerun = format!("{} --seed {}", options.rerun, resolved.seed);
+    let servers = locate(&asked.scenario, &options, &mut display)?;
+    let seed = asked.scenario.seed;
+    let folder = store::create_run(&options.results, &asked.name, seed)?;
+    let rerun = match options.what {
+        What::Scenario(_) => format!("{} --seed {seed}", options.rerun),
+        What::Replay(_) => options.rerun.clone(),
+    };
     let plan = RunPlan {
         format: FORMAT_VERSION,
         rerun,
-        scenario: resolved,
+        scenario: asked.scenario,
     };
     store::write_json(&folder.join(names::PLAN), &plan)?;
     let located: Vec<Located> = servers.values().cloned().collect();
@@ -97,6 +139,7 @@ pub fn run(options: RunOptions) -> Result<Exit> {
     Run {
         options,
         plan,
+        stored: asked.stored,
         folder,
         servers,
         signals,
@@ -104,42 +147,38 @@ pub fn run(options: RunOptions) -> Result<Exit> {
     .trials(display)
 }
 
-/// Reads and resolves the scenario; `None` after its mistakes were printed.
-fn resolve(options: &RunOptions) -> Result<Option<Resolved>> {
-    let complain = |errors: &[scenario::ScenarioError]| eprintln!("{}", scenario::render(errors));
-    let scenario = match Scenario::load(&options.scenario, &known()) {
-        Ok(scenario) => scenario,
-        Err(errors) => {
-            complain(&errors);
-            return Ok(None);
-        }
+/// Reads and resolves a scenario; `None` after its mistakes were printed.
+fn resolve(file: &Path, options: &RunOptions) -> Option<Asked> {
+    let complain = |errors: Vec<scenario::ScenarioError>| {
+        eprintln!("{}", scenario::render(&errors));
     };
+    let scenario = Scenario::load(file, &known()).map_err(complain).ok()?;
     // A seed that people can read and type.
     let seed = options
         .seed
         .or(scenario.seed)
         .unwrap_or_else(|| u64::from(rand::random::<u32>() % 1_000_000));
-    let mut resolved = match scenario.resolve(&options.set, seed, options.trials) {
-        Ok(resolved) => resolved,
-        Err(errors) => {
-            complain(&errors);
-            return Ok(None);
-        }
+    let resolved = scenario.resolve(&options.set, seed, options.trials);
+    let stem = file.file_stem().map(|stem| stem.to_string_lossy());
+    Some(Asked {
+        name: stem.unwrap_or_default().into_owned(),
+        scenario: resolved.map_err(complain).ok()?,
+        stored: None,
+    })
+}
+
+/// Whether every arm that the user names is there; says so if one is not.
+fn arms_are_known(options: &RunOptions, scenario: &Resolved) -> bool {
+    let is_known = |wanted: &&String| scenario.arms.iter().any(|arm| arm.name == **wanted);
+    let Some(wanted) = options.arms.iter().find(|wanted| !is_known(wanted)) else {
+        return true;
     };
-    for wanted in &options.arms {
-        if !resolved.arms.iter().any(|arm| arm.name == *wanted) {
-            let known: Vec<_> = resolved.arms.iter().map(|arm| arm.name.as_str()).collect();
-            eprintln!(
-                "--arm: expected one of {}, found \"{wanted}\"",
-                known.join(", ")
-            );
-            return Ok(None);
-        }
-    }
-    if !options.arms.is_empty() {
-        resolved.arms.retain(|arm| options.arms.contains(&arm.name));
-    }
-    Ok(Some(resolved))
+    let known: Vec<_> = scenario.arms.iter().map(|arm| arm.name.as_str()).collect();
+    eprintln!(
+        "--arm: expected one of {}, found \"{wanted}\"",
+        known.join(", ")
+    );
+    false
 }
 
 /// Finds or fetches every server that an arm needs, before anything starts.
@@ -199,33 +238,32 @@ impl Run {
     fn trials(self, mut display: Display) -> Result<Exit> {
         let mut verdicts = Vec::new();
         let mut exit = None;
-        'run: for trial in 1..=self.plan.scenario.trials {
-            for arm in &self.plan.scenario.arms {
-                let folder = store::create_trial(&self.folder, &arm.name, trial)?;
-                let plan = self.plan_trial(arm, trial)?;
-                store::write_json(&folder.join(names::PLAN), &plan)?;
-                display.begin_trial(&plan, self.plan.scenario.trials);
-                let ended = self.sandboxed(&folder, &mut display)?;
-                let verdict = match &ended {
-                    Ended::NotSetUp(why) => {
-                        evaluate::unreadable(&plan, format!("the set-up failed: {why}"))
-                    }
-                    Ended::Stored | Ended::Interrupted => evaluate::trial(&folder)?,
-                };
-                store::write_json(&folder.join(names::VERDICT), &verdict)?;
-                display.end_trial(&verdict);
-                verdicts.push(verdict);
-                match ended {
-                    Ended::Stored => {}
-                    Ended::Interrupted => exit = Some(Exit::Interrupted),
-                    Ended::NotSetUp(why) => {
-                        display.error(&format!("arm \"{}\", trial {trial}: {why}", arm.name));
-                        exit = Some(Exit::SetUp);
-                    }
+        for number in 0..self.count() {
+            let plan = self.plan_trial(number)?;
+            let folder = store::create_trial(&self.folder, &plan.arm.name, plan.trial)?;
+            store::write_json(&folder.join(names::PLAN), &plan)?;
+            display.begin_trial(&plan, self.plan.scenario.trials);
+            let ended = self.sandboxed(&folder, &plan, &mut display)?;
+            let verdict = match &ended {
+                Ended::NotSetUp(why) => {
+                    evaluate::unreadable(&plan, format!("the set-up failed: {why}"))
                 }
-                if exit.is_some() {
-                    break 'run;
+                Ended::Stored | Ended::Interrupted => evaluate::trial(&folder)?,
+            };
+            store::write_json(&folder.join(names::VERDICT), &verdict)?;
+            display.end_trial(&verdict);
+            verdicts.push(verdict);
+            match ended {
+                Ended::Stored => {}
+                Ended::Interrupted => exit = Some(Exit::Interrupted),
+                Ended::NotSetUp(why) => {
+                    let (arm, trial) = (&plan.arm.name, plan.trial);
+                    display.error(&format!("arm \"{arm}\", trial {trial}: {why}"));
+                    exit = Some(Exit::SetUp);
                 }
+            }
+            if exit.is_some() {
+                break;
             }
         }
         let verdict = self.conclude(verdicts)?;
@@ -239,27 +277,55 @@ impl Run {
         Ok(verdict)
     }
 
-    fn plan_trial(&self, arm: &ArmPlan, trial: u32) -> Result<TrialPlan> {
-        let seed = trial_seed(self.plan.scenario.seed, trial);
-        let located = &self.servers[&server_name(arm)];
+    /// How many trials there are, over all arms.
+    fn count(&self) -> usize {
+        let of_each = usize::try_from(self.plan.scenario.trials).unwrap_or(usize::MAX);
+        self.stored
+            .as_ref()
+            .map_or(of_each * self.plan.scenario.arms.len(), Vec::len)
+    }
+
+    /// The plan of the trial with this number, from 0: stored or drawn.
+    fn plan_trial(&self, number: usize) -> Result<TrialPlan> {
+        if let Some(stored) = &self.stored {
+            let plan = stored[number].clone();
+            let server = self.server(&plan.arm);
+            return Ok(TrialPlan { server, ..plan });
+        }
+        let scenario = &self.plan.scenario;
+        let arm = &scenario.arms[number % scenario.arms.len()];
+        let trial = u32::try_from(number / scenario.arms.len())? + 1;
+        let seed = trial_seed(scenario.seed, trial);
+        let schedule = Schedule::draw_with(
+            seed,
+            &arm.faults,
+            arm.nemesis.as_ref(),
+            arm.workload.duration_ns,
+        )?;
         Ok(TrialPlan {
             format: FORMAT_VERSION,
-            title: self.plan.scenario.title.clone(),
-            schedule: Schedule::draw(seed, &arm.faults, arm.workload.duration_ns)?,
+            title: scenario.title.clone(),
+            schedule,
             arm: arm.clone(),
             trial,
             seed,
-            server: Server {
-                path: located.path.clone(),
-                launch: located.launch.clone(),
-                origin: located.detail.clone(),
-            },
+            server: self.server(arm),
             worker: self.options.worker.clone(),
         })
     }
 
+    /// The server of an arm on this machine.
+    fn server(&self, arm: &ArmPlan) -> Server {
+        let located = &self.servers[&server_name(arm)];
+        Server {
+            path: located.path.clone(),
+            launch: located.launch.clone(),
+            origin: located.detail.clone(),
+        }
+    }
+
     /// Runs the controller in a sandbox until both have ended.
-    fn sandboxed(&self, folder: &Path, display: &mut Display) -> Result<Ended> {
+    fn sandboxed(&self, folder: &Path, plan: &TrialPlan, display: &mut Display) -> Result<Ended> {
         let (reader, writer) =
             pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK).context("cannot create a pipe")?;
         // The controller's end blocks: a progress line is never torn.
@@ -267,7 +333,7 @@ impl Run {
         let started = Sandbox::start(SandboxSpec {
             controller_argv: vec!["controller".into(), folder.into()],
             inherit: vec![writer],
-            needed_paths: self.needed_paths(folder),
+            needed_paths: self.needed_paths(folder, plan),
             cgroup: true,
         });
         let sandbox = match started {
@@ -295,18 +361,12 @@ impl Run {
         })
     }
 
-    fn needed_paths(&self, folder: &Path) -> Vec<PathBuf> {
+    fn needed_paths(&self, folder: &Path, plan: &TrialPlan) -> Vec<PathBuf> {
         let servers = self.servers.values().flat_map(|server| {
             // Java is elsewhere than the server that it starts.
             [server.path.clone(), server.launch.program().to_owned()]
         });
-        let worker = self
-            .options
-            .worker
-            .iter()
-            .flatten()
-            .take(1)
-            .map(PathBuf::from);
+        let worker = plan.worker.iter().flatten().take(1).map(PathBuf::from);
         servers.chain(worker).chain([folder.to_owned()]).collect()
     }
 }

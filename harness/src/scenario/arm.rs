@@ -204,9 +204,12 @@ impl ArmHead {
         let mut faults = Some(Vec::new());
         if faults_on {
             let nodes = varied.get("fault").map_or(&[][..], Node::items);
+            let drawn = varied.get("nemesis").is_some();
             let read = nodes.iter().enumerate().map(|(index, node)| {
                 let path = format!("fault.{}", index + 1);
-                build::fault::read(cx, path, node, cluster.as_ref(), workload.as_ref())
+                let (cluster, workload) = (cluster.as_ref(), workload.as_ref());
+                let fault = build::fault::read(cx, path, node, cluster, workload)?;
+                (drawn || build::when::needs_no_draw(cx, index + 1, node, &fault)).then_some(fault)
             });
             // Collected twice so that a mistake in one fault does not hide those of the next.
             faults = read
@@ -214,6 +217,15 @@ impl ArmHead {
                 .into_iter()
                 .collect::<Option<Vec<_>>>();
         }
+        let nemesis = match varied.get("nemesis") {
+            None => Some(None),
+            Some(_) if !faults_on => Some(None),
+            Some(_) => table("nemesis", Table::Nemesis)
+                .and_then(|section| {
+                    build::nemesis::read(&section, faults.as_deref(), workload.as_ref())
+                })
+                .map(Some),
+        };
         if let (true, Some(workload), Some(faults)) = (self.whole, &workload, &faults) {
             self.check_possible(cx, workload, faults);
         }
@@ -223,6 +235,7 @@ impl ArmHead {
             cluster: cluster?,
             workload: workload?,
             faults: faults?,
+            nemesis: nemesis?,
             expect: self
                 .expect
                 .iter()

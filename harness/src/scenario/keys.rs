@@ -18,6 +18,7 @@ pub(super) enum Table {
     ClusterOptions,
     Workload,
     LockOptions,
+    Nemesis,
     Fault,
     When,
     Lasts,
@@ -34,6 +35,7 @@ impl Table {
         Self::ClusterOptions,
         Self::Workload,
         Self::LockOptions,
+        Self::Nemesis,
         Self::Fault,
         Self::When,
         Self::Lasts,
@@ -50,6 +52,7 @@ impl Table {
             Self::ClusterOptions => "[cluster.options]",
             Self::Workload => "[workload]",
             Self::LockOptions => "[workload.options]",
+            Self::Nemesis => "[nemesis]",
             Self::Fault => "[[fault]]",
             Self::When => "`when` of [[fault]]",
             Self::Lasts => "`lasts` of [[fault]]",
@@ -239,7 +242,8 @@ impl Key {
 use Absent::{Default, Optional, Required};
 use Kind::{Bool, Duration, Integer, Millis, Name, Number, Range, Text, Word};
 use Table::{
-    Arm, Cluster, ClusterOptions, Fault, Gc, Lasts, LockOptions, Top, Tuning, When, Workload,
+    Arm, Cluster, ClusterOptions, Fault, Gc, Lasts, LockOptions, Nemesis, Top, Tuning, When,
+    Workload,
 };
 
 /// Every key of every table.
@@ -259,6 +263,8 @@ pub(super) const KEYS: &[Key] = &[
         .shown("42", "Seed from which schedules and holds are drawn."),
     key(Top, "cluster", Kind::Table(Cluster), Required).shown("[cluster]", "The lock service."),
     key(Top, "workload", Kind::Table(Workload), Required).shown("[workload]", "What its clients do."),
+    key(Top, "nemesis", Kind::Table(Nemesis), Optional("no fault is drawn"))
+        .shown("[nemesis]", "How faults that have a weight instead of a time are drawn."),
     key(Top, "fault", Kind::Tables(Fault), Optional("no faults"))
         .shown("[[fault]]", "What is done to servers and clients meanwhile."),
     key(Top, "arm", Kind::Tables(Arm), Optional("one arm `default` that expects nothing"))
@@ -325,11 +331,24 @@ pub(super) const KEYS: &[Key] = &[
     key(Workload, "options", Kind::Table(LockOptions), Optional("the lock's own"))
         .shown("{ recheck = false }", "Settings that only this lock has."),
 
+    key(Nemesis, "every", Range, Required).unit("duration or range")
+        .shown("\"2s..6s\"", "Time from one draw to the next, drawn uniformly from a range; the limits below make it longer."),
+    key(Nemesis, "at_most_at_once", Integer(1, 100), Default("1")).unit("faults")
+        .shown("2", "So many drawn faults may be in force at a time: with 2 a pause may fall into a partition."),
+    key(Nemesis, "quiet", Duration(0), Default("\"0s\"")).unit("duration")
+        .shown("\"1s\"", "Least time from the last change (a drawn fault that began or was healed) to the next that begins."),
+    key(Nemesis, "heal_every", Duration(1), Optional("no heal phases")).unit("duration")
+        .shown("\"30s\"", "So often a phase begins in which everything is healed and no fault strikes, whatever its trigger."),
+    key(Nemesis, "heal_lasts", Duration(1), Optional("none; goes with `heal_every`")).unit("duration")
+        .shown("\"10s\"", "Length of such a phase, shorter than `heal_every`."),
+    key(Nemesis, "final_heal", Duration(0), Default("\"0s\"")).unit("duration")
+        .shown("\"10s\"", "So long before the end of the workload everything is healed for good."),
+
     key(Fault, "kind", Name(Registry::Faults), Required).shown("\"pause\"", "What happens."),
     key(Fault, "target", Kind::Target, Required)
         .shown("\"holder\"", "To whom. `one` and `all` are nodes; `node:n1` and `client:c1` name a host."),
     key(Fault, "when", Kind::Table(When), Required)
-        .shown("{ every = \"5s\" }", "When: at a time, again and again, or on an event."),
+        .shown("{ every = \"5s\" }", "When: at a time, again and again, on an event, or whenever it is drawn by its weight."),
     key(Fault, "lasts", Kind::Lasts, Optional("for good, where the fault allows it"))
         .shown("\"3s..5s\"", "How long: fixed, drawn uniformly from a range, or with a heavy tail as in garbage collection. \
             For `crash` it is the time until the restart."),
@@ -342,6 +361,9 @@ pub(super) const KEYS: &[Key] = &[
         .shown("\"3s\"", "Once, so long after the start."),
     key(When, "on", Word(TriggerEvent::NAMES), Optional("not on an event"))
         .shown("\"acquired\"", "When this happens."),
+    key(When, "weight", Integer(0, 1_000_000), Optional("not drawn"))
+        .shown("3", "Whenever `[nemesis]` draws it: how often, against the weights of the others; 0 is never. A fault that \
+            cannot apply at that moment (nobody holds, none leads, the target is down) has the weight 0."),
     key(When, "after", Duration(0), Optional("\"0s\"")).unit("duration")
         .shown("\"100ms\"", "With `on`: so long after the event."),
     key(When, "probability", Number(0.0, 1.0), Optional("1.0"))
@@ -361,7 +383,7 @@ pub(super) const KEYS: &[Key] = &[
     key(Arm, "about", Text, Optional("no text")).shown("\"the control\"", "What it is for."),
     key(Arm, "set", Kind::Overrides, Default("{}"))
         .shown("{ \"workload.discipline\" = \"token\", \"faults\" = false }",
-            "What differs in it: any key of `cluster`, `workload` or a fault (`fault.1.lasts`; faults count from 1), \
+            "What differs in it: any key of `cluster`, `workload`, `nemesis` or a fault (`fault.1.lasts`; faults count from 1), \
             and `faults = false` for none."),
     key(Arm, "expect", Kind::Expectations, Default("{}"))
         .shown("{ lost_writes = \"> 0, < 50\" }",

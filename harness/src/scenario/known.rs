@@ -5,6 +5,7 @@
 
 use std::ops::RangeInclusive;
 
+use nemesis::fault::Layer;
 use nemesis::{ParamSpec, Params, Target};
 use workloads::lock::LockAsk;
 use workloads::option::OptionSpec;
@@ -100,6 +101,8 @@ pub struct KnownFault {
     pub targets: Vec<String>,
     /// The parameters that it has beyond those that every fault has.
     pub params: &'static [ParamSpec],
+    /// What it acts on.
+    pub layer: Layer,
     /// Says what was expected of parameters that are right each for itself.
     pub check: fn(&Target, &Params) -> Result<(), String>,
 }

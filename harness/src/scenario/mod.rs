@@ -263,7 +263,7 @@ fn analyse(
     for (problem, arms) in of_arms {
         let mut error = problem.locate(file, source);
         // What is wrong in every arm is wrong in the file; an arm without faults has no say on them.
-        let concerned = if error.key.starts_with("fault.") {
+        let concerned = if error.key.starts_with("fault.") || error.key.starts_with("nemesis") {
             arms_with_faults
         } else {
             heads.len()
@@ -281,10 +281,10 @@ fn analyse(
 
 /// Reports `[[cluster]]`, `workload = 5`, `[fault]` and the like.
 fn check_forms(top: &Section<'_>) {
-    for name in ["cluster", "workload"] {
+    for name in ["cluster", "workload", "nemesis"] {
         let is_table = top
             .written(name)
-            .is_some_and(|node| matches!(node.value, Value::Table(_)));
+            .is_none_or(|node| matches!(node.value, Value::Table(_)));
         if !is_table {
             top.subsection(name);
         }

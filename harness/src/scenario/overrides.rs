@@ -90,7 +90,7 @@ impl<'a> Found<'a> {
     fn flatten(&mut self, path: &str, entry: &Entry) {
         let holds_keys = matches!(
             path.split('.').collect::<Vec<_>>().as_slice(),
-            ["cluster" | "workload" | "fault"]
+            ["cluster" | "workload" | "nemesis" | "fault"]
                 | ["cluster", "tuning" | "options"]
                 | ["workload", "options"]
                 | ["fault", _]
@@ -167,11 +167,12 @@ fn resolve_path(path: &str, known: &Known) -> Result<Option<&'static Key>, Strin
     let mut table = match steps.next() {
         Some("cluster") => Table::Cluster,
         Some("workload") => Table::Workload,
+        Some("nemesis") => Table::Nemesis,
         Some("fault") => match steps.next().and_then(|number| number.parse::<usize>().ok()) {
             Some(_) => Table::Fault,
             None => return Err("the number of a fault, as in fault.1.lasts".to_owned()),
         },
-        _ => return Err("a key of `cluster`, `workload` or a fault such as workload.ttl or fault.1.lasts, or `faults`".to_owned()),
+        _ => return Err("a key of `cluster`, `workload`, `nemesis` or a fault such as workload.ttl or fault.1.lasts, or `faults`".to_owned()),
     };
     let keys_of = |table: Table| {
         format!(
@@ -220,6 +221,7 @@ fn settable() -> Vec<String> {
     under("cluster.", Table::Cluster)
         .chain(under("cluster.tuning.", Table::Tuning))
         .chain(under("workload.", Table::Workload))
+        .chain(under("nemesis.", Table::Nemesis))
         .chain(under("fault.1.", Table::Fault))
         .chain(under("fault.1.when.", Table::When))
         .chain([FAULTS.to_owned()])

@@ -2,7 +2,7 @@
 //!
 //! Plain data: nothing here depends on how a scenario is written, and nothing is left to be defaulted.
 
-use nemesis::FaultPlan;
+use nemesis::{FaultPlan, Generator};
 use serde::{Deserialize, Serialize};
 use workloads::discipline::Discipline;
 use workloads::option::Options;
@@ -49,6 +49,9 @@ pub struct ArmPlan {
     pub workload: WorkloadPlan,
     /// What is done to hosts meanwhile.
     pub faults: Vec<FaultPlan>,
+    /// How those of the faults are drawn that have a weight.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nemesis: Option<Generator>,
     /// What it must show.
     pub expect: Vec<Expectation>,
     /// In how many trials.

@@ -3,11 +3,14 @@
 //! As root every run that needs a sandbox is done twice, the second time as an ordinary user. Where the
 //! machine allows no sandbox, or a server cannot be had, a test says so and does nothing.
 
+mod accidents;
 mod bench;
 mod builtin;
 mod disk;
 mod etcd;
 mod kill;
 mod mistakes;
+mod nemesis;
 mod network;
+mod replay;
 mod workers;

@@ -121,6 +121,18 @@ fn a_bridge_with_nft_cuts_too() {
 }
 
 #[test]
+fn a_bridge_asked_for_more_than_it_can_do_is_a_mistake_of_that_line() {
+    let bench = Bench::own();
+    let fault = "kind = \"link\"\ntarget = \"all\"\nwith = \"clients\"\ndelay = \"20ms\"";
+    let file = bench.write("s.toml", &with(fault));
+    let args = ["run", &file, "--set", "cluster.network=bridge"];
+    let done = bench.fencepost(&args).expect(2);
+    done.says("s.toml:20")
+        .says("`delay` with cluster.network = \"bridge\"")
+        .says("take cluster.network");
+}
+
+#[test]
 fn mistakes_about_links_name_file_and_line() {
     let bench = Bench::own();
     for (fault, says) in [

@@ -12,7 +12,8 @@ use checkers::history::{FaultEvent, FaultPhase};
 
 use super::shared::{Claim, Firing, Shared};
 use crate::fault::{FaultError, InForce, Request};
-use crate::{FiringId, HostControl};
+use crate::schedule::Choice;
+use crate::{FiringId, HostControl, Target};
 
 /// How often a fault in force is checked.
 const CHECK_EVERY: Duration = Duration::from_millis(200);
@@ -30,6 +31,9 @@ pub(super) fn run(shared: &Shared, id: FiringId, firing: &Firing) {
             ),
         );
     }
+    if firing.drawn {
+        shared.drawn_ended();
+    }
 }
 
 /// Reports a firing that was not even tried.
@@ -40,56 +44,113 @@ pub(super) fn skip(shared: &Shared, id: FiringId, firing: &Firing, why: &str) {
 /// Reports a firing that could not be tried.
 pub(super) fn fail(shared: &Shared, id: FiringId, firing: &Firing, why: String) {
     Report::new(shared, id, firing).send(FaultPhase::Failed, why);
+    if firing.drawn {
+        shared.drawn_ended();
+    }
 }
 
-/// Resolves, injects, waits, heals.
+/// Tries the choices in their order until one applies, and carries that out.
 fn carry_out(report: &mut Report<'_>) {
-    let (shared, firing) = (report.shared, report.firing);
-    let planned = &shared.planned[firing.fault];
-    let resolved = shared
-        .world
-        .resolve(&planned.plan.target, firing.about.as_deref(), firing.pick);
-    let hosts = match resolved {
-        Ok(hosts) if hosts.is_empty() => return report.skip("nobody fits the target".to_owned()),
-        Ok(hosts) => each_once(hosts),
-        Err(why) => return report.skip(why),
-    };
-    report.hosts = hosts.iter().map(|host| host.name().to_owned()).collect();
-    let claim = match shared.claim(report.id, planned.spec, &hosts) {
-        Ok(claim) => claim,
-        Err(why) => return report.skip(why),
-    };
-    if shared.lock().stopping {
-        return report.skip("the run ended before it was injected".to_owned());
+    let mut passed: Vec<String> = Vec::new();
+    for chosen in 0..report.firing.choices.len() {
+        report.chosen = chosen;
+        if report.shared.lock().stopping {
+            return report.skip("the run ended before it was injected".to_owned());
+        }
+        let Err(why) = attempt(report, &passed) else {
+            return;
+        };
+        passed.push(match report.firing.drawn {
+            true => format!("{} of {} ({why})", report.kind(), report.target()),
+            false => why,
+        });
     }
+    let mut why = passed.join("; ");
+    if report.firing.drawn {
+        why = format!("nothing that can be drawn applies now: {why}");
+        report.chosen = 0;
+        report.hosts.clear();
+    }
+    report.skip(why);
+}
+
+/// Resolves, injects, waits, heals. An error says why the choice cannot apply now; nothing was done then.
+/// `passed` are the choices before it, each with its reason.
+fn attempt(report: &mut Report<'_>, passed: &[String]) -> Result<(), String> {
+    let (shared, firing, choice) = (report.shared, report.firing, report.choice());
+    let planned = &shared.planned[choice.fault];
+    let hosts = shared
+        .world
+        .resolve(&planned.plan.target, firing.about.as_deref(), choice.pick)?;
+    if hosts.is_empty() {
+        return Err("nobody fits the target".to_owned());
+    }
+    let hosts = each_once(hosts);
+    report.hosts = hosts.iter().map(|host| host.name().to_owned()).collect();
+    if let Some(down) = hosts.iter().find(|host| host.is_down_by_fault())
+        && firing.drawn
+    {
+        return Err(format!("{} is down by another fault", down.name()));
+    }
+    let claim = shared.claim(report.id, planned.spec, &hosts)?;
+    let now_ns = (shared.now)();
+    if shared.phases.around(now_ns).is_some() {
+        return Err("everything is being healed for a while".to_owned());
+    }
+    let lasts_ns = lasts_ns(shared, firing, choice, now_ns);
     let request = Request {
-        asked_ns: firing.lasts_ns,
+        asked_ns: lasts_ns,
         now: shared.now,
         params: &planned.plan.params,
-        pick: firing.pick,
+        pick: choice.pick,
         world: &*shared.world,
     };
-    report.requested_ns = (shared.now)();
+    report.requested_ns = now_ns;
     match planned.fault.inject(&hosts, &request) {
-        Ok(in_force) => endure(report, in_force, claim),
+        Ok(in_force) => endure(report, in_force, claim, lasts_ns, passed),
+        Err(FaultError::NothingRuns { host }) if firing.drawn => {
+            return Err(format!("nothing runs on {host}"));
+        }
         Err(error) => {
             drop(claim);
             report.send(FaultPhase::Failed, error.to_string());
         }
     }
+    Ok(())
+}
+
+/// How long a choice may last from now on: until everything is healed, for a drawn one also at the end.
+fn lasts_ns(shared: &Shared, firing: &Firing, choice: &Choice, now_ns: u64) -> Option<u64> {
+    let end_ns = firing.drawn.then_some(shared.end_ns);
+    let healed_ns = shared.phases.next_from(now_ns).into_iter().chain(end_ns);
+    let left_ns = healed_ns.map(|at_ns| at_ns.saturating_sub(now_ns));
+    left_ns.chain(choice.lasts_ns).min()
 }
 
 /// Reports that a fault is in force, waits for its time or the engine's end, and heals it.
-fn endure(report: &mut Report<'_>, mut in_force: Box<dyn InForce>, claim: Claim<'_>) {
+fn endure(
+    report: &mut Report<'_>,
+    mut in_force: Box<dyn InForce>,
+    claim: Claim<'_>,
+    lasts_ns: Option<u64>,
+    passed: &[String],
+) {
     let label = format!("{} {}", report.kind(), report.hosts.join(" "));
     claim.show(label);
     report.requested_ns = in_force.requested_ns();
     let since_ns = in_force.since_ns();
-    report.send_at(FaultPhase::Injected, since_ns, false, in_force.words());
-    let until_ns = report
-        .firing
-        .lasts_ns
-        .map(|lasts_ns| since_ns.saturating_add(lasts_ns));
+    if report.firing.drawn {
+        report.shared.drawn_began(since_ns);
+    }
+    let mut words = in_force.words();
+    if !passed.is_empty() {
+        words.push_str(&format!("; drawn after {}", passed.join("; ")));
+    }
+    if lasts_ns != report.choice().lasts_ns {
+        words.push_str("; until everything is healed");
+    }
+    report.send_at(FaultPhase::Injected, since_ns, false, words);
+    let until_ns = lasts_ns.map(|lasts_ns| since_ns.saturating_add(lasts_ns));
     let checked = wait(report.shared, &*in_force, until_ns);
     let healed = in_force.heal();
     // The hosts are free again before anybody hears of it.
@@ -127,7 +188,7 @@ fn wait(
         let state = shared.lock();
         let now_ns = (shared.now)();
         let left_ns = until_ns.map(|until_ns| until_ns.saturating_sub(now_ns));
-        if left_ns == Some(0) {
+        if left_ns == Some(0) || in_force.is_over() {
             return Ok(Ended::OnTime);
         }
         if state.stopping {
@@ -170,6 +231,8 @@ struct Report<'a> {
     shared: &'a Shared,
     id: FiringId,
     firing: &'a Firing,
+    /// Position of the choice that it is about.
+    chosen: usize,
     /// The hosts that it reaches, once they are known.
     hosts: Vec<String>,
     requested_ns: u64,
@@ -181,13 +244,22 @@ impl<'a> Report<'a> {
             shared,
             id,
             firing,
+            chosen: 0,
             hosts: Vec::new(),
             requested_ns: (shared.now)(),
         }
     }
 
+    fn choice(&self) -> &'a Choice {
+        &self.firing.choices[self.chosen]
+    }
+
     fn kind(&self) -> &'static str {
-        self.shared.planned[self.firing.fault].spec.name
+        self.shared.planned[self.choice().fault].spec.name
+    }
+
+    fn target(&self) -> &'a Target {
+        &self.shared.planned[self.choice().fault].plan.target
     }
 
     /// Sends a notice of what was seen just now.
@@ -196,11 +268,10 @@ impl<'a> Report<'a> {
     }
 
     fn send_at(&self, phase: FaultPhase, at_ns: u64, proven: bool, receipt: String) {
-        let target = &self.shared.planned[self.firing.fault].plan.target;
         self.shared.notify(FaultEvent {
             id: self.id,
             kind: self.kind().to_owned(),
-            target: target.to_string(),
+            target: self.target().to_string(),
             hosts: self.hosts.clone(),
             phase,
             at_ns,
@@ -213,7 +284,7 @@ impl<'a> Report<'a> {
     /// Sends that nothing was done, and lets another event try instead.
     fn skip(&self, why: String) {
         let mut state = self.shared.lock();
-        let fault = self.firing.fault;
+        let fault = self.choice().fault;
         if let Some(listener) = state.listeners.iter_mut().find(|one| one.fault == fault) {
             listener.forgive();
         }

@@ -2,6 +2,7 @@
 //!
 //! Pure bookkeeping: no clock, no thread, no lock.
 
+use crate::generator::HealPhases;
 use crate::schedule::{EventDraw, EventDraws};
 use crate::{FaultPlan, Trigger, TriggerEvent};
 
@@ -47,8 +48,13 @@ impl Listener {
     }
 
     /// Hears of an occurrence, and returns the draw to carry out if it makes the fault fire. An
-    /// occurrence that is passed over uses no draw.
-    pub(super) fn hear(&mut self, at_ns: u64, end_ns: u64) -> Option<EventDraw> {
+    /// occurrence that is passed over, for instance since everything is being healed, uses no draw.
+    pub(super) fn hear(
+        &mut self,
+        at_ns: u64,
+        end_ns: u64,
+        phases: &HealPhases,
+    ) -> Option<EventDraw> {
         let enough = self.at_most.is_some_and(|most| self.fired >= most);
         let too_close = self
             .last_ns
@@ -57,7 +63,8 @@ impl Listener {
             return None;
         }
         let draw = &self.draws[self.used % self.draws.len()];
-        if at_ns.saturating_add(draw.delay_ns) >= end_ns {
+        let strikes_ns = at_ns.saturating_add(draw.delay_ns);
+        if strikes_ns >= end_ns || phases.around(strikes_ns).is_some() {
             return None;
         }
         self.used += 1;
@@ -109,9 +116,12 @@ mod tests {
 
     /// Times from `times` at which it fired, with the draw used.
     fn heard(listener: &mut Listener, times: impl IntoIterator<Item = u64>) -> Vec<(u64, u64)> {
-        let fired = times
-            .into_iter()
-            .filter_map(|at_ns| Some((at_ns, listener.hear(at_ns, 1000)?.pick)));
+        let fired = times.into_iter().filter_map(|at_ns| {
+            Some((
+                at_ns,
+                listener.hear(at_ns, 1000, &HealPhases::default())?.pick,
+            ))
+        });
         fired.collect()
     }
 

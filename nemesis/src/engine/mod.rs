@@ -12,13 +12,17 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
+use crate::generator::HealPhases;
+use crate::schedule::{Choice, HealPhase};
 use crate::{FaultPlan, FiringId, Notice, Now, PlanError, Schedule, TriggerEvent, World};
 
+mod drawn;
 mod firing;
 mod listener;
 mod shared;
 mod timer;
 
+use drawn::Drawn;
 use listener::Listener;
 use shared::{Due, Firing, Planned, Shared, State};
 
@@ -84,13 +88,20 @@ impl Engine {
             })
         });
         let planned: Vec<Planned> = planned.collect::<Result<_, PlanError>>()?;
+        let belongs = schedule.belongs_to(plans);
+        belongs.map_err(|what| EngineError::Mismatch { what })?;
         let shared = Arc::new(Shared {
             listens: listened(plans),
+            phases: phases(schedule, start_ns),
             state: Mutex::new(State {
                 stopping: false,
                 last_id: 0,
-                due: timed(schedule, plans, start_ns)?,
-                listeners: listeners(schedule, plans)?,
+                due: timed(schedule, start_ns),
+                listeners: listeners(schedule, plans),
+                drawn: schedule
+                    .drawn
+                    .as_ref()
+                    .map(|drawn| Drawn::new(drawn, start_ns)),
                 busy: HashMap::new(),
                 active: BTreeMap::new(),
                 workers: Vec::new(),
@@ -137,7 +148,7 @@ impl Engine {
             ..
         } = &mut *state;
         for listener in listeners.iter_mut().filter(|one| one.event == event) {
-            let Some(draw) = listener.hear(at_ns, shared.end_ns) else {
+            let Some(draw) = listener.hear(at_ns, shared.end_ns, &shared.phases) else {
                 continue;
             };
             *last_id += 1;
@@ -148,12 +159,14 @@ impl Engine {
             due.push(Due {
                 at_ns: at_ns.saturating_add(draw.delay_ns),
                 id: Some(*last_id),
-                firing: Firing {
-                    fault: listener.fault,
-                    lasts_ns: draw.lasts_ns,
-                    pick: draw.pick,
-                    about: about_host.map(str::to_owned),
-                },
+                firing: Firing::of(
+                    Choice {
+                        fault: listener.fault,
+                        lasts_ns: draw.lasts_ns,
+                        pick: draw.pick,
+                    },
+                    about_host.map(str::to_owned),
+                ),
             });
         }
         drop(state);
@@ -213,45 +226,35 @@ fn listened(plans: &[FaultPlan]) -> [bool; 3] {
 }
 
 /// The firings by the clock, as timers.
-fn timed(
-    schedule: &Schedule,
-    plans: &[FaultPlan],
-    start_ns: u64,
-) -> Result<BinaryHeap<Due>, EngineError> {
-    let due = schedule.timed.iter().map(|firing| {
-        if firing.fault >= plans.len() {
-            let what = format!(
-                "it has a firing of fault {}, but there are {}",
-                firing.fault + 1,
-                plans.len()
-            );
-            return Err(EngineError::Mismatch { what });
-        }
-        Ok(Due {
-            at_ns: start_ns.saturating_add(firing.at_ns),
-            id: None,
-            firing: Firing {
+fn timed(schedule: &Schedule, start_ns: u64) -> BinaryHeap<Due> {
+    let due = schedule.timed.iter().map(|firing| Due {
+        at_ns: start_ns.saturating_add(firing.at_ns),
+        id: None,
+        firing: Firing::of(
+            Choice {
                 fault: firing.fault,
                 lasts_ns: firing.lasts_ns,
                 pick: firing.pick,
-                about: None,
             },
-        })
+            None,
+        ),
     });
     due.collect()
 }
 
 /// The faults that wait for an event, each with its draws.
-fn listeners(schedule: &Schedule, plans: &[FaultPlan]) -> Result<Vec<Listener>, EngineError> {
-    let listeners = schedule.on_event.iter().map(|draws| {
-        let plan = plans.get(draws.fault);
-        plan.and_then(|plan| Listener::new(plan, draws))
-            .ok_or_else(|| EngineError::Mismatch {
-                what: format!(
-                    "it has draws for events of fault {}, which waits for none",
-                    draws.fault + 1
-                ),
-            })
+fn listeners(schedule: &Schedule, plans: &[FaultPlan]) -> Vec<Listener> {
+    let listeners = schedule.on_event.iter();
+    listeners
+        .filter_map(|draws| Listener::new(plans.get(draws.fault)?, draws))
+        .collect()
+}
+
+/// The phases of healing in truth time.
+fn phases(schedule: &Schedule, start_ns: u64) -> HealPhases {
+    let phases = schedule.heal.iter().map(|phase| HealPhase {
+        from_ns: start_ns.saturating_add(phase.from_ns),
+        to_ns: start_ns.saturating_add(phase.to_ns),
     });
-    listeners.collect()
+    HealPhases(phases.collect())
 }

@@ -10,8 +10,11 @@ use std::thread::JoinHandle;
 
 use checkers::history::FaultEvent;
 
+use super::drawn::Drawn;
 use super::listener::Listener;
 use crate::fault::{Fault, Layer};
+use crate::generator::HealPhases;
+use crate::schedule::Choice;
 use crate::{FaultPlan, FaultSpec, FiringId, HostControl, Notice, Now, World};
 
 /// A plan with its fault.
@@ -23,12 +26,23 @@ pub(super) struct Planned {
 
 /// What is to be done at one firing.
 pub(super) struct Firing {
-    /// Position of its plan.
-    pub(super) fault: usize,
-    pub(super) lasts_ns: Option<u64>,
-    pub(super) pick: u64,
+    /// The first that applies is injected. One, unless the generator drew them; never none.
+    pub(super) choices: Vec<Choice>,
     /// The host that the triggering event was about.
     pub(super) about: Option<String>,
+    /// Whether the generator counts it.
+    pub(super) drawn: bool,
+}
+
+impl Firing {
+    /// A firing of one fault by its own trigger.
+    pub(super) fn of(choice: Choice, about: Option<String>) -> Self {
+        Self {
+            choices: vec![choice],
+            about,
+            drawn: false,
+        }
+    }
 }
 
 /// A firing that waits for its time.
@@ -42,7 +56,7 @@ pub(super) struct Due {
 impl Due {
     /// Earliest first; at the same time those by the clock, then by number, then by fault.
     fn key(&self) -> (u64, Option<FiringId>, usize) {
-        (self.at_ns, self.id, self.firing.fault)
+        (self.at_ns, self.id, self.firing.choices[0].fault)
     }
 }
 
@@ -74,6 +88,8 @@ pub(super) struct State {
     pub(super) last_id: FiringId,
     pub(super) due: BinaryHeap<Due>,
     pub(super) listeners: Vec<Listener>,
+    /// What the generator drew, if there is one.
+    pub(super) drawn: Option<Drawn>,
     /// Who acts on which layer of which host.
     pub(super) busy: HashMap<(String, Layer), (FiringId, &'static str)>,
     /// What is in force, for the progress display.
@@ -92,8 +108,10 @@ pub(super) struct Shared {
     pub(super) end_ns: u64,
     /// Events that any fault waits for.
     pub(super) listens: [bool; 3],
+    /// When everything is healed for a while; truth times.
+    pub(super) phases: HealPhases,
     pub(super) state: Mutex<State>,
-    /// For the timer: there is a new firing, or the engine stops.
+    /// For the timer: there is a new firing, a drawn one has ended, or the engine stops.
     pub(super) due_changed: Condvar,
     /// For the firings: the engine stops.
     pub(super) stopped: Condvar,
@@ -109,6 +127,22 @@ impl Shared {
     /// Sends an event. A receiver that is gone has stopped listening, which is its right.
     pub(super) fn notify(&self, event: FaultEvent) {
         let _ = self.notices.send(Notice::new(event));
+    }
+
+    /// A drawn firing is in force.
+    pub(super) fn drawn_began(&self, since_ns: u64) {
+        if let Some(drawn) = &mut self.lock().drawn {
+            drawn.began(since_ns);
+        }
+    }
+
+    /// A drawn firing is over, or came to nothing: the next may have waited for that.
+    pub(super) fn drawn_ended(&self) {
+        let now_ns = (self.now)();
+        if let Some(drawn) = &mut self.lock().drawn {
+            drawn.ended(now_ns);
+        }
+        self.due_changed.notify_all();
     }
 
     /// Claims a layer of all these hosts for a firing, or says who has one of them.

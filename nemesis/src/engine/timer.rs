@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::firing;
-use super::shared::{Due, Shared};
+use super::shared::{Firing, Shared, State};
 use crate::FiringId;
 
 /// Runs until the engine stops.
@@ -16,34 +16,65 @@ pub(super) fn run(shared: &Arc<Shared>) {
             return;
         }
         let now_ns = (shared.now)();
-        let next_ns = state.due.peek().map(|due| due.at_ns);
-        match next_ns {
-            Some(at_ns) if at_ns <= now_ns => {
-                let due = state.due.pop().expect("it was just seen");
-                let id = due.id.unwrap_or_else(|| {
-                    state.last_id += 1;
-                    state.last_id
-                });
-                drop(state);
-                launch(shared, id, due);
-                state = shared.lock();
-            }
+        if let Some((id, firing)) = due(&mut state, shared, now_ns) {
+            drop(state);
+            launch(shared, id, firing);
+            state = shared.lock();
+            continue;
+        }
+        let next_ns = [timed_ns(&state), drawn_ns(&state, shared)];
+        let woken = match next_ns.into_iter().flatten().min() {
             Some(at_ns) => {
-                let wait = Duration::from_nanos(at_ns - now_ns);
+                let wait = Duration::from_nanos(at_ns.saturating_sub(now_ns));
                 let woken = shared.due_changed.wait_timeout(state, wait);
-                state = woken.unwrap_or_else(PoisonError::into_inner).0;
+                woken.unwrap_or_else(PoisonError::into_inner).0
             }
             None => {
                 let woken = shared.due_changed.wait(state);
-                state = woken.unwrap_or_else(PoisonError::into_inner);
+                woken.unwrap_or_else(PoisonError::into_inner)
             }
-        }
+        };
+        state = woken;
     }
 }
 
+/// When the next firing is due that waits for its time.
+fn timed_ns(state: &State) -> Option<u64> {
+    state.due.peek().map(|due| due.at_ns)
+}
+
+/// When the next drawn firing may strike, within the trial.
+fn drawn_ns(state: &State, shared: &Shared) -> Option<u64> {
+    let next_ns = state.drawn.as_ref()?.next_ns(&shared.phases);
+    next_ns.filter(|at_ns| *at_ns < shared.end_ns)
+}
+
+/// Takes a firing that is due, with its number.
+fn due(state: &mut State, shared: &Shared, now_ns: u64) -> Option<(FiringId, Firing)> {
+    let is_due = |at_ns: &u64| *at_ns <= now_ns;
+    if timed_ns(state).filter(is_due).is_some() {
+        let due = state.due.pop()?;
+        let id = due.id.unwrap_or_else(|| next_id(state));
+        return Some((id, due.firing));
+    }
+    drawn_ns(state, shared).filter(is_due)?;
+    let taken = state.drawn.as_mut()?.take(now_ns)?;
+    let firing = Firing {
+        choices: taken.choices,
+        about: None,
+        drawn: true,
+    };
+    Some((next_id(state), firing))
+}
+
+fn next_id(state: &mut State) -> FiringId {
+    state.last_id += 1;
+    state.last_id
+}
+
 /// Starts the thread of one firing, and forgets those that have ended.
-fn launch(shared: &Arc<Shared>, id: FiringId, due: Due) {
-    let firing = Arc::new(due.firing);
+fn launch(shared: &Arc<Shared>, id: FiringId, firing: Firing) {
+    let firing = Arc::new(firing);
     let spawned = {
         let (shared, firing) = (Arc::clone(shared), Arc::clone(&firing));
         let builder = thread::Builder::new().name(format!("nemesis-{id}"));

@@ -115,8 +115,12 @@ impl Rhythm {
         Duration::from_nanos((self.period_ns as f64 * self.share) as u64)
     }
 
-    fn stands(self) -> Duration {
-        Duration::from_nanos(self.period_ns).saturating_sub(self.runs())
+    /// How long to stand still now, so that it has run for its share in all: on a busy machine whoever stops
+    /// it comes late. At most twice as long as when all goes well, so as not to be a pause.
+    fn stands(self, stood_ns: u64, lasted_ns: u64) -> Duration {
+        let well_ns = self.period_ns as f64 * (1.0 - self.share);
+        let due_ns = ((1.0 - self.share) * lasted_ns as f64 - stood_ns as f64) / self.share;
+        Duration::from_nanos(due_ns.clamp(0.0, 2.0 * well_ns) as u64)
     }
 }
 
@@ -237,12 +241,15 @@ impl Drop for Starved {
 
 /// The thread: lets the host run and stand still in turn until it is told to end.
 fn starve(host: &dyn HostControl, rhythm: Rhythm, now: Now, end: &AtomicBool, done: &Mutex<Done>) {
+    let began_ns = now();
     while !end.load(Ordering::SeqCst) {
         thread::sleep(rhythm.runs());
         if end.load(Ordering::SeqCst) {
             return;
         }
-        if let Err(found) = stand(host, rhythm.stands(), now, done) {
+        let stood_ns = done.lock().unwrap_or_else(PoisonError::into_inner).stood_ns;
+        let time = rhythm.stands(stood_ns, now().saturating_sub(began_ns));
+        if let Err(found) = stand(host, time, now, done) {
             let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
             done.failed = Some(found);
             return;

@@ -54,7 +54,7 @@ impl Fault for Crash {
 }
 
 /// A host whose processes were killed. Its application is started again when this is dropped.
-struct CrashedHost {
+pub(super) struct CrashedHost {
     host: Arc<dyn HostControl>,
     now: Now,
     processes: Vec<ProcessId>,
@@ -65,7 +65,7 @@ struct CrashedHost {
 }
 
 impl CrashedHost {
-    fn kill(host: &Arc<dyn HostControl>, now: Now) -> Result<Self, FaultError> {
+    pub(super) fn kill(host: &Arc<dyn HostControl>, now: Now) -> Result<Self, FaultError> {
         let name = || host.name().to_owned();
         let processes: Vec<ProcessId> = host
             .tree()
@@ -97,8 +97,9 @@ impl CrashedHost {
         known.or_else(|| self.host.tree().into_iter().find_map(ProcessId::find))
     }
 
-    /// Waits until its processes are gone, those included that they started while being killed.
-    fn confirm(&mut self) -> Result<(), FaultError> {
+    /// Waits until its processes are gone, those included that they started while being killed, and returns
+    /// when that was seen.
+    pub(super) fn confirm(&mut self) -> Result<u64, FaultError> {
         let deadline_ns = self.requested_ns + PATIENCE_MS * 1_000_000;
         let gone = look_until(deadline_ns, self.now, || {
             let survivor = self.survivor();
@@ -110,11 +111,11 @@ impl CrashedHost {
             within_ms: PATIENCE_MS,
             found,
         })?;
-        Ok(())
+        Ok(self.gone_ns)
     }
 
     /// Starts its application again.
-    fn restart(&mut self) -> Result<CrashReceipt, FaultError> {
+    pub(super) fn restart(&mut self) -> Result<CrashReceipt, FaultError> {
         let lifted_ns = (self.now)();
         let started = self.host.restart();
         self.restarted = true;

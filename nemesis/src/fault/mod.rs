@@ -23,6 +23,7 @@ pub mod link;
 pub mod partition;
 pub mod pause;
 pub mod power_loss;
+pub mod rolling_restart;
 
 mod shape;
 mod skew;
@@ -32,6 +33,7 @@ mod standing;
 pub const FAULTS: &[FaultSpec] = &[
     pause::SPEC,
     crash::SPEC,
+    rolling_restart::SPEC,
     cpu::SPEC,
     disk::SPEC,
     partition::SPEC,
@@ -156,6 +158,11 @@ pub trait InForce: Send {
     /// What ended it before its time.
     fn check(&self) -> Result<(), FaultError> {
         Ok(())
+    }
+
+    /// True when it has nothing more to do, and is to be healed although its time is not over.
+    fn is_over(&self) -> bool {
+        false
     }
 
     /// Heals it on every host, also on those after one that gave an error. Called at most once.

@@ -22,6 +22,17 @@ use crate::mechanism::switch::{
 /// The table that holds our chains.
 const TABLE: &str = "bridge fencepost";
 
+/// Parameters of faults on links that a bridge cannot carry out.
+pub const BEYOND_A_BRIDGE: &[&str] = &[
+    "delay",
+    "jitter",
+    "duplicate",
+    "reorder",
+    "corrupt",
+    "rate",
+    "flap",
+];
+
 /// A share is written as so many of this many.
 const PARTS: f64 = 100_000.0;
 

@@ -83,6 +83,8 @@ pub(crate) struct GroupHost {
     pub(crate) panics: AtomicBool,
     /// Signals are swallowed.
     pub(crate) deaf: AtomicBool,
+    /// What it says when it is asked whether it does its work.
+    pub(crate) well: Mutex<Option<bool>>,
 }
 
 impl GroupHost {
@@ -105,6 +107,7 @@ impl GroupHost {
             restart_error: Mutex::new(None),
             panics: AtomicBool::new(false),
             deaf: AtomicBool::new(false),
+            well: Mutex::new(None),
         });
         host.wait_ready();
         host
@@ -240,6 +243,10 @@ impl HostControl for GroupHost {
         drop(child);
         self.restarts.fetch_add(1, Ordering::SeqCst);
         Ok(())
+    }
+
+    fn is_well(&self) -> Option<bool> {
+        *self.well.lock().expect("no panic")
     }
 
     fn cgroup(&self) -> Option<&Path> {

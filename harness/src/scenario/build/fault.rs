@@ -1,8 +1,11 @@
 //! From one `[[fault]]` to its plan.
 
-use nemesis::{FaultPlan, Lasts, Target};
+use nemesis::fault::Layer;
+use nemesis::mechanism::nft::BEYOND_A_BRIDGE;
+use nemesis::{FaultPlan, Lasts, Params, Target};
 
 use super::{params, when};
+use crate::sandbox::NetworkKind;
 use crate::scenario::duration::{RangeNs, format_ns};
 use crate::scenario::fault;
 use crate::scenario::keys::{Kind, Table};
@@ -46,6 +49,7 @@ pub(in crate::scenario) fn read(
         check_target(section, "target", target, cluster, workload);
     }
     if let (Some(kind), Some(Some(params))) = (kind, &params) {
+        check_network(section, kind, params, cluster);
         for (name, peer) in params::peers(kind, params) {
             check_target(section, name, &peer, cluster, workload);
         }
@@ -153,6 +157,31 @@ fn check_target(
 fn helpers_of(section: &Section<'_>, cluster: &ClusterPlan) -> u32 {
     let backend = section.cx.known.backend(&cluster.backend);
     backend.map_or(0, |backend| (backend.helpers)(cluster))
+}
+
+/// What a link can suffer in this network.
+fn check_network(
+    section: &Section<'_>,
+    kind: &KnownFault,
+    params: &Params,
+    cluster: Option<&ClusterPlan>,
+) {
+    let bridged = cluster.is_some_and(|cluster| cluster.network == NetworkKind::Bridge);
+    if !bridged || kind.layer != Layer::Network {
+        return;
+    }
+    for name in params
+        .0
+        .keys()
+        .filter(|name| BEYOND_A_BRIDGE.contains(&name.as_str()))
+    {
+        section.problem(
+            name,
+            "what a bridge can do to a link: cut it, or lose frames",
+            &format!("`{name}` with cluster.network = \"bridge\""),
+            Some("take cluster.network = \"switch\", which can do all of it".to_owned()),
+        );
+    }
 }
 
 /// Reads `lasts`. The outer `None` is a mistake, the inner one an absent key.

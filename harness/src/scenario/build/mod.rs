@@ -6,7 +6,8 @@
 
 pub(super) mod cluster;
 pub(super) mod fault;
+pub(super) mod nemesis;
 pub(super) mod options;
 mod params;
-mod when;
+pub(super) mod when;
 pub(super) mod workload;

@@ -1,14 +1,17 @@
 //! From `when` of a `[[fault]]` to its trigger.
 
 use crate::scenario::duration::format_ns;
+use crate::scenario::error::Problem;
+use crate::scenario::node::Node;
 use crate::scenario::plan::{ClusterPlan, WorkloadPlan};
-use crate::scenario::read::Section;
-use nemesis::{Trigger, TriggerEvent};
+use crate::scenario::read::{Context, Section};
+use nemesis::{FaultPlan, Trigger, TriggerEvent};
 
-/// The three forms of `when`, each with the keys that go with it.
+/// The forms of `when`, each with the keys that go with it.
 const WHEN_FORMS: &[(&str, &[&str])] = &[
     ("every", &["first"]),
     ("at", &[]),
+    ("weight", &[]),
     ("on", &["after", "probability", "at_most", "spacing"]),
 ];
 
@@ -19,7 +22,7 @@ pub(in crate::scenario) fn read(when: &Section<'_>) -> Option<Trigger> {
         .filter(|(form, _)| when.written(form).is_some())
         .collect();
     let [(form, _)] = forms.as_slice() else {
-        let expected = "exactly one of `every`, `at` and `on`";
+        let expected = "exactly one of `every`, `at`, `on` and `weight`";
         let hint = Some("for instance when = { every = \"5s\" }".to_owned());
         match forms.as_slice() {
             [.., (before, _), (last, _)] => {
@@ -52,6 +55,9 @@ pub(in crate::scenario) fn read(when: &Section<'_>) -> Option<Trigger> {
             })
         }
         "at" => when.duration_ns("at").map(|at_ns| Trigger::At { at_ns }),
+        "weight" => when
+            .integer_u32("weight")
+            .map(|weight| Trigger::Drawn { weight }),
         _ => read_on(when),
     }
 }
@@ -72,6 +78,27 @@ fn read_on(when: &Section<'_>) -> Option<Trigger> {
     })
 }
 
+/// Whether a fault strikes without being drawn; reported if it does not. For scenarios without `[nemesis]`.
+pub(in crate::scenario) fn needs_no_draw(
+    cx: &Context<'_>,
+    number: usize,
+    node: &Node,
+    fault: &FaultPlan,
+) -> bool {
+    if !matches!(fault.trigger, Trigger::Drawn { .. }) {
+        return true;
+    }
+    let at = node.get("when").and_then(|when| when.get("weight"));
+    cx.report(Problem {
+        at: at.unwrap_or(node).at.clone(),
+        key: format!("fault.{number}.when.weight"),
+        expected: "a table [nemesis], which draws the faults that have a weight".to_owned(),
+        found: "none".to_owned(),
+        hint: Some("add [nemesis] with, for instance, every = \"2s..6s\"".to_owned()),
+    });
+    false
+}
+
 /// Reports triggers that can never fire.
 pub(in crate::scenario) fn check(
     when: &Section<'_>,
@@ -85,6 +112,7 @@ pub(in crate::scenario) fn check(
         }
         Trigger::Every { first_ns, .. } => Some(("every", *first_ns)),
         Trigger::At { at_ns } => Some(("at", *at_ns)),
+        Trigger::Drawn { .. } => None,
         Trigger::On { after_ns, .. } => (*after_ns > 0).then_some(("after", *after_ns)),
     };
     if let (Some((key, first_ns)), Some(workload)) = (first, workload)

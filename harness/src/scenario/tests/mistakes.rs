@@ -196,6 +196,66 @@ fn in_a_fault() {
 }
 
 #[test]
+fn in_the_nemesis() {
+    let drawn = with("{ every = \"5s\" }", "{ weight = 3 }");
+    let nemesis =
+        |keys: &str| drawn.replace("[[fault]]", &format!("[nemesis]\n{keys}\n\n[[fault]]"));
+    snapshot(
+        "nemesis",
+        &[
+            ("nothing draws", drawn.clone()),
+            (
+                "weight below zero",
+                nemesis("every = \"2s\"").replace("weight = 3", "weight = -1"),
+            ),
+            (
+                "nothing to draw",
+                nemesis("every = \"2s\"").replace("weight = 3", "weight = 0"),
+            ),
+            (
+                "nothing drawn",
+                nemesis("every = \"2s\"").replace("weight = 3", "at = \"3s\""),
+            ),
+            (
+                "weight beside a time",
+                nemesis("every = \"2s\"").replace("weight = 3", "weight = 3, at = \"3s\""),
+            ),
+            ("how often is missing", nemesis("quiet = \"2s\"")),
+            ("without a pause", nemesis("every = \"0s..2s\"")),
+            (
+                "none at once",
+                nemesis("every = \"2s\"\nat_most_at_once = 0"),
+            ),
+            (
+                "half a heal phase",
+                nemesis("every = \"2s\"\nheal_every = \"20s\""),
+            ),
+            (
+                "nothing but healing",
+                nemesis("every = \"2s\"\nheal_every = \"5s\"\nheal_lasts = \"5s\""),
+            ),
+            ("never", nemesis("every = \"60s\"")),
+            (
+                "healed from the start",
+                nemesis("every = \"2s\"\nfinal_heal = \"60s\""),
+            ),
+            ("unknown key", nemesis("every = \"2s\"\nat_once = 2")),
+            (
+                "several",
+                nemesis("every = \"2s\"").replace("[nemesis]", "[[nemesis]]"),
+            ),
+        ],
+    );
+}
+
+#[test]
+fn in_a_fault_on_a_bridge() {
+    let weather = "\"weather\"\nloss = 0.25\ndelay = \"50ms\"\nrate = \"125kB/s\"";
+    let text = with("\"pause\"", weather).replace("nodes    = 3", "network = \"bridge\"");
+    snapshot("bridge", &[("more than a bridge can do", text)]);
+}
+
+#[test]
 fn in_the_parameters_of_a_fault() {
     let weather = |params: &str| with("\"pause\"", &format!("\"weather\"\n{params}"));
     snapshot(

@@ -118,6 +118,7 @@ fn known() -> Known {
         needs_lasts,
         targets: words(targets),
         params: &[],
+        layer: nemesis::fault::Layer::Network,
         check: nemesis::fault::no_check,
     };
     let metric = |(name, check): (&str, &str)| KnownMetric {

@@ -1,6 +1,6 @@
 //! What files that are in order come to.
 
-use nemesis::{FaultPlan, Lasts, ParamValue, Params, Target, Trigger};
+use nemesis::{FaultPlan, Generator, HealRhythm, Lasts, ParamValue, Params, Target, Trigger};
 use proptest::prelude::*;
 use workloads::discipline::Discipline;
 use workloads::resource::memory::store::TokenPolicy;
@@ -232,6 +232,40 @@ fn a_gc_distribution_can_be_put_over_a_fixed_time() {
         p99_ns: 4_000_000_000,
     };
     assert_eq!(resolved.arms[0].faults[0].lasts, Some(gc));
+}
+
+#[test]
+fn faults_with_a_weight_are_drawn_and_an_arm_may_change_that() {
+    let text = with("{ every = \"5s\" }", "{ weight = 3 }").replace(
+        "[[fault]]",
+        "[nemesis]\nevery = \"2s..6s\"\nat_most_at_once = 2\nheal_every = \"20s\"\nheal_lasts = \"5s\"\n\n[[fault]]",
+    );
+    let resolved = resolve(
+        &text,
+        &[("nemesis.quiet", "1s"), ("fault.1.when.weight", "7")],
+    );
+    let [unfenced, _, no_fault] = resolved.arms.as_slice() else {
+        panic!("three arms")
+    };
+    assert_eq!(unfenced.faults[0].trigger, Trigger::Drawn { weight: 7 });
+    let expected = Generator {
+        every_min_ns: 2_000_000_000,
+        every_max_ns: 6_000_000_000,
+        at_most_at_once: 2,
+        quiet_ns: 1_000_000_000,
+        heal: Some(HealRhythm {
+            every_ns: 20_000_000_000,
+            lasts_ns: 5_000_000_000,
+        }),
+        final_heal_ns: 0,
+    };
+    assert_eq!(unfenced.nemesis, Some(expected));
+    assert_eq!(no_fault.nemesis, None);
+    let json = serde_json::to_string(&resolved).expect("plans are plain data");
+    assert_eq!(
+        serde_json::from_str::<Resolved>(&json).expect("its own output"),
+        resolved
+    );
 }
 
 #[test]

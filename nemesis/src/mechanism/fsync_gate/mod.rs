@@ -26,6 +26,8 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 pub use filter::Filter;
 pub use tally::Tally;
 
+use checkers::evidence::LYING_SYNCS;
+
 use crate::Now;
 
 /// How long held calls may take to be let go after the gate was opened.
@@ -61,7 +63,7 @@ impl fmt::Display for Answer {
                 write!(f, "take {:.2} ms longer", crate::receipt::ms(*delay_ns))
             }
             Self::Fail { errno } => write!(f, "fail with {}", nix::errno::Errno::from_raw(*errno)),
-            Self::Lie => f.write_str("succeed without being done"),
+            Self::Lie => f.write_str(LYING_SYNCS),
         }
     }
 }
