@@ -187,8 +187,13 @@ impl Schedule {
                 draws.fault + 1
             ));
         }
-        if self.drawn.iter().any(|drawn| drawn.at_most_at_once == 0) {
-            return Err("it lets no drawn fault be in force".to_owned());
+        if let Some(drawn) = &self.drawn {
+            if drawn.at_most_at_once == 0 {
+                return Err("it lets no drawn fault be in force".to_owned());
+            }
+            if drawn.firings.iter().any(|firing| firing.choices.is_empty()) {
+                return Err("it has a draw that came to no fault".to_owned());
+            }
         }
         Ok(())
     }

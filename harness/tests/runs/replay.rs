@@ -100,6 +100,10 @@ fn what_is_no_plan_or_cannot_be_carried_out_is_said_before_anything_starts() {
         ),
         (with("/arm/workload/tokens", "burn".into()), "burn"),
         (
+            with("/schedule/drawn/firings/0/choices", serde_json::json!([])),
+            "a draw that came to no fault",
+        ),
+        (
             with("/schedule/drawn/firings/0/choices/0/fault", 9.into()),
             "it has a firing of fault 10, but there are 4",
         ),
