@@ -11,7 +11,6 @@ use crate::nemesis::{DRAWN, trial};
 fn ran() -> Option<(Bench, TrialPlan)> {
     let bench = Bench::sandboxed().into_iter().next()?;
     let text = DRAWN
-        .replace("target = \"follower\"", "target = \"waiter\"")
         .replace("duration = \"9s\"", "duration = \"5s\"")
         .replace("faults_proven = \"> 4\"", "faults_proven = \"> 0\"");
     let file = bench.write("s.toml", &text);

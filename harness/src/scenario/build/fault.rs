@@ -107,18 +107,16 @@ fn check_target(
     if let Some(nodes) = cluster.map(|cluster| cluster.nodes) {
         let helpers = cluster.map_or(0, |cluster| helpers_of(section, cluster));
         match target {
-            Target::Node(_) if fault::is_helper(target) => {
-                if number > helpers {
-                    impossible(
-                        match helpers {
-                            0 => "a node; this cluster has no hosts beside its nodes".to_owned(),
-                            _ => format!("one of the hosts node:s1 to node:s{helpers}"),
-                        },
-                        "name one that there is",
-                    );
-                }
+            Target::Node(_) if fault::is_helper(target) && number > helpers => {
+                impossible(
+                    match helpers {
+                        0 => "a node; this cluster has no hosts beside its nodes".to_owned(),
+                        _ => format!("one of the hosts node:s1 to node:s{helpers}"),
+                    },
+                    "name one that there is",
+                );
             }
-            Target::Node(_) if number > nodes => {
+            Target::Node(_) if !fault::is_helper(target) && number > nodes => {
                 impossible(
                     format!("one of the {nodes} nodes, node:n1 to node:n{nodes}"),
                     "name one of these, or raise cluster.nodes",
