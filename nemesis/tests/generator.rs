@@ -336,9 +336,9 @@ fn faults_are_composed_up_to_the_limit_and_the_quiet_time_is_kept() {
             .count();
         assert!(others < 2, "{spans:?}");
         together = together.max(others + 1);
-        let changes = before.iter().flat_map(|(begun, end)| [*begun, *end]);
-        for change_ns in changes.filter(|ns| ns <= begun_ns) {
-            assert!(begun_ns - change_ns >= 100 * MS, "{spans:?}");
+        // A fault may end while the next is being injected, but not begin.
+        for (other_ns, _) in before {
+            assert!(begun_ns - other_ns >= 100 * MS, "{spans:?}");
         }
     }
     assert_eq!(together, 2, "{spans:?}");

@@ -32,7 +32,7 @@ pub(super) fn run(shared: &Shared, id: FiringId, firing: &Firing) {
         );
     }
     if firing.drawn {
-        shared.drawn_ended();
+        shared.drawn_ended(id);
     }
 }
 
@@ -45,7 +45,7 @@ pub(super) fn skip(shared: &Shared, id: FiringId, firing: &Firing, why: &str) {
 pub(super) fn fail(shared: &Shared, id: FiringId, firing: &Firing, why: String) {
     Report::new(shared, id, firing).send(FaultPhase::Failed, why);
     if firing.drawn {
-        shared.drawn_ended();
+        shared.drawn_ended(id);
     }
 }
 

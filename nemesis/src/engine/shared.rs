@@ -129,18 +129,19 @@ impl Shared {
         let _ = self.notices.send(Notice::new(event));
     }
 
-    /// A drawn firing is in force.
+    /// A drawn firing is in force: the next may have waited for that.
     pub(super) fn drawn_began(&self, since_ns: u64) {
         if let Some(drawn) = &mut self.lock().drawn {
             drawn.began(since_ns);
         }
+        self.due_changed.notify_all();
     }
 
     /// A drawn firing is over, or came to nothing: the next may have waited for that.
-    pub(super) fn drawn_ended(&self) {
+    pub(super) fn drawn_ended(&self, id: FiringId) {
         let now_ns = (self.now)();
         if let Some(drawn) = &mut self.lock().drawn {
-            drawn.ended(now_ns);
+            drawn.ended(id, now_ns);
         }
         self.due_changed.notify_all();
     }

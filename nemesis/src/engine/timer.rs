@@ -58,13 +58,14 @@ fn due(state: &mut State, shared: &Shared, now_ns: u64) -> Option<(FiringId, Fir
         return Some((id, due.firing));
     }
     drawn_ns(state, shared).filter(is_due)?;
-    let taken = state.drawn.as_mut()?.take(now_ns)?;
+    let id = next_id(state);
+    let taken = state.drawn.as_mut()?.take(id)?;
     let firing = Firing {
         choices: taken.choices,
         about: None,
         drawn: true,
     };
-    Some((next_id(state), firing))
+    Some((id, firing))
 }
 
 fn next_id(state: &mut State) -> FiringId {
