@@ -157,18 +157,23 @@ impl Bench {
         arm.trials[0].clone()
     }
 
-    /// A server binary that this bench's user can execute, as `--binary` takes it; `None` where it cannot be had.
+    /// An etcd binary that this bench's user can execute, as `--binary` takes it; `None` where it cannot be had.
     pub(crate) fn etcd(&self, version: &str) -> Option<String> {
-        let wanted = Wanted::new("etcd", Some(version)).unwrap();
+        self.server("etcd", version)
+    }
+
+    /// The same for a server that is one binary.
+    pub(crate) fn server(&self, backend: &str, version: &str) -> Option<String> {
+        let wanted = Wanted::new(backend, Some(version)).unwrap();
         let located =
             match Provisioner::from_env().locate(&wanted, None, &|line| eprintln!("{line}")) {
                 Ok(located) => located,
                 Err(error) => {
-                    eprintln!("skipped: etcd {version} cannot be had: {error}");
+                    eprintln!("skipped: {backend} {version} cannot be had: {error}");
                     return None;
                 }
             };
-        let copy = self.folder().join(format!("etcd-{version}"));
+        let copy = self.folder().join(format!("{backend}-{version}"));
         if !copy.exists() {
             assert!(
                 Command::new("cp")
@@ -179,7 +184,7 @@ impl Bench {
                     .success()
             );
         }
-        Some(format!("etcd={}", copy.display()))
+        Some(format!("{backend}={}", copy.display()))
     }
 }
 

@@ -6,6 +6,7 @@
 mod accidents;
 mod bench;
 mod builtin;
+mod consul;
 mod disk;
 mod etcd;
 mod kill;
