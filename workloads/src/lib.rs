@@ -15,3 +15,4 @@ pub mod resource;
 pub mod script;
 pub mod truth;
 pub mod worker;
+pub mod zookeeper;
