@@ -62,4 +62,36 @@ fn waits_idle_times_and_faults_are_measured() {
     assert_eq!(ms("wait_longest_ms"), Some(180.0));
     assert_eq!(ms("overtaken_most"), Some(1.0));
     assert_eq!(ms("woken_per_release_max"), Some(1.0));
+    // Nobody counted.
+    assert_eq!(ms("wakes_per_release_mean"), None);
+    assert_eq!(ms("wakes_per_acquire_max"), None);
+}
+
+#[test]
+fn wake_ups_that_clients_counted_are_set_against_the_releases_that_somebody_waited_for() {
+    let counted = |op, client, invoke_ms, return_ms, wakes| {
+        let [invoke, _] = done(op, client, Function::Acquire, invoke_ms, return_ms);
+        let mut completion = common::completion(op, invoke_ms * MS, return_ms * MS);
+        completion.wakes = Some(wakes);
+        [invoke, Event::Ok(completion)]
+    };
+    let mut events = vec![
+        Event::Header(common::header()),
+        common::client(1),
+        common::client(2),
+        common::client(3),
+    ];
+    // A herd: the release at 50 wakes both waiters, the one at 100 the one that is left, the one at 150 nobody.
+    events.extend(counted(0, 1, 0, 10, 0));
+    events.extend(done(1, 1, Function::Release, 50, 51));
+    events.extend(counted(2, 2, 20, 60, 1));
+    events.extend(done(3, 2, Function::Release, 100, 101));
+    events.extend(counted(4, 3, 30, 110, 2));
+    events.extend(done(5, 3, Function::Release, 150, 151));
+    events.push(common::end(300 * MS));
+    let history = History::from_events(events).expect("it settles");
+    let report = (availability::SPEC.run)(&history);
+    let value = |name: &str| report.metrics.get(name).copied().map(Metric::value);
+    assert_eq!(value("wakes_per_release_mean"), Some(1.5));
+    assert_eq!(value("wakes_per_acquire_max"), Some(2.0));
 }

@@ -37,9 +37,9 @@ prop_compose! {
         (op, invoke_ns, return_ns) in any::<(u64, u64, u64)>(),
         (token, version, base) in any::<(Option<u64>, Option<u64>, Option<u64>)>(),
         (dead_on_arrival, holds, renewed_ns) in any::<(bool, Option<bool>, Option<u64>)>(),
-        error in prop::option::of(any_text()),
+        (wakes, error) in (any::<Option<u64>>(), prop::option::of(any_text())),
     ) -> Completion {
-        Completion { op, invoke_ns, return_ns, token, dead_on_arrival, version, base, holds, renewed_ns, error }
+        Completion { op, invoke_ns, return_ns, token, dead_on_arrival, wakes, version, base, holds, renewed_ns, error }
     }
 }
 

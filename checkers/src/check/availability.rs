@@ -12,6 +12,8 @@
 //! - *Woken per release*: acquires that returned, with whatever outcome, between the end of a term and the return
 //!   of the next grant, that one included. A herd that is woken and goes back to sleep inside the client
 //!   library is not visible here.
+//! - *Wake-ups*: what the clients themselves counted while they waited, over the releases at which somebody
+//!   waited. Waits that the run's end cut off are not in it.
 //!
 //! Cost: O(n log n).
 
@@ -83,6 +85,17 @@ const METRICS: &[MetricSpec] = &[
         "acquires",
         "most acquires that returned between the end of a term and the next grant; absent without one",
     ),
+    metric(
+        "wakes_per_release_mean",
+        "wake-ups",
+        "wake-ups that waiting clients counted, over ends of terms at which somebody waited; absent without one, \
+         or when no client counts",
+    ),
+    metric(
+        "wakes_per_acquire_max",
+        "wake-ups",
+        "most wake-ups of one acquire; absent when no client counts",
+    ),
 ];
 
 /// An acquire as a wait.
@@ -91,6 +104,7 @@ struct Wait {
     from_ns: Ns,
     to_ns: Ns,
     granted: bool,
+    wakes: Option<u64>,
 }
 
 #[derive(Default)]
@@ -101,6 +115,7 @@ struct Measured {
     wait_longest_ns: Option<Ns>,
     overtaken: u64,
     woken: Option<u64>,
+    contested_releases: u64,
 }
 
 fn run(history: &History) -> Report {
@@ -137,6 +152,7 @@ fn run(history: &History) -> Report {
     if let Some(woken) = found.woken {
         report.set("woken_per_release_max", woken);
     }
+    wakes(&waits, found.contested_releases, &mut report);
     after_faults(&evidence, &waits, &mut report);
     if waits.is_empty() {
         report.verdict = Verdict::Unknown;
@@ -160,6 +176,7 @@ fn waits(history: &History) -> BTreeMap<u32, Vec<Wait>> {
                 _ => operation.return_ns,
             },
             granted: operation.outcome == Outcome::Ok && !operation.dead_on_arrival,
+            wakes: operation.wakes,
         });
     }
     for waits in waits.values_mut() {
@@ -223,10 +240,22 @@ fn hand_over(waits: &[Wait], holds: &[(Ns, Ns)], found: &mut Measured) {
         // While another holds it too, nothing is handed over.
         let free = next == 0 || furthest[next - 1] <= end_ns;
         if free && begun > returned_by(end_ns) {
+            found.contested_releases += 1;
             found.handovers_ns.push(next_ns - end_ns);
             let woken = (returned_by(next_ns) - returned_by(end_ns)) as u64;
             found.woken = found.woken.max(Some(woken));
         }
+    }
+}
+
+/// What the clients counted themselves.
+fn wakes(waits: &BTreeMap<u32, Vec<Wait>>, contested_releases: u64, report: &mut Report) {
+    let counted = || waits.values().flatten().filter_map(|wait| wait.wakes);
+    let Some(most) = counted().max() else { return };
+    report.set("wakes_per_acquire_max", most);
+    if contested_releases > 0 {
+        let mean = counted().sum::<u64>() as f64 / contested_releases as f64;
+        report.set("wakes_per_release_mean", Metric::rounded(mean));
     }
 }
 

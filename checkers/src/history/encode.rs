@@ -58,6 +58,7 @@ fn push_completion(
     if completion.dead_on_arrival {
         out.extend_from_slice(b",\"dead_on_arrival\":true");
     }
+    optional(b",\"wakes\":", completion.wakes, out);
     optional(b",\"version\":", completion.version, out);
     optional(b",\"base\":", completion.base, out);
     match completion.holds {

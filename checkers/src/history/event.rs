@@ -170,6 +170,9 @@ pub struct Completion {
     /// Acquire: true when the client looked right after the grant and its lock was already gone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dead_on_arrival: bool,
+    /// Acquire: how often its client was woken while it waited. Absent when its client cannot know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wakes: Option<u64>,
     /// Read and write: the version of the register that was read or written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<u64>,

@@ -35,6 +35,7 @@ pub(crate) struct HotCompletion<'l> {
     pub(crate) return_ns: Ns,
     pub(crate) token: Option<u64>,
     pub(crate) dead_on_arrival: bool,
+    pub(crate) wakes: Option<u64>,
     pub(crate) version: Option<u64>,
     pub(crate) base: Option<u64>,
     pub(crate) holds: Option<bool>,
@@ -64,6 +65,7 @@ impl<'l> From<&'l Completion> for HotCompletion<'l> {
             return_ns: completion.return_ns,
             token: completion.token,
             dead_on_arrival: completion.dead_on_arrival,
+            wakes: completion.wakes,
             version: completion.version,
             base: completion.base,
             holds: completion.holds,
@@ -127,6 +129,7 @@ fn completion(outcome: Outcome, line: &[u8]) -> Option<Hot<'_>> {
     let return_ns = cursor.field(b",\"return_ns\":")?;
     let token = cursor.optional(b",\"token\":")?;
     let dead_on_arrival = cursor.eat(b",\"dead_on_arrival\":true").is_some();
+    let wakes = cursor.optional(b",\"wakes\":")?;
     let version = cursor.optional(b",\"version\":")?;
     let base = cursor.optional(b",\"base\":")?;
     let holds = if cursor.eat(b",\"holds\":true").is_some() {
@@ -148,6 +151,7 @@ fn completion(outcome: Outcome, line: &[u8]) -> Option<Hot<'_>> {
             return_ns,
             token,
             dead_on_arrival,
+            wakes,
             version,
             base,
             holds,
@@ -275,6 +279,7 @@ mod tests {
             return_ns: b,
             token: some(3, c),
             dead_on_arrival: has(4),
+            wakes: some(6, a),
             version: some(5, d),
             base: some(6, e),
             holds: has(7).then_some(f % 2 == 0),

@@ -173,6 +173,7 @@ impl Settler {
             gave_up_ns: None,
             token: None,
             dead_on_arrival: false,
+            wakes: None,
             version: None,
             base: None,
             holds: None,
@@ -223,6 +224,7 @@ impl Settler {
         operation.invoke_ns = invoke_ns;
         operation.token = completion.token;
         operation.dead_on_arrival = completion.dead_on_arrival;
+        operation.wakes = completion.wakes;
         operation.version = completion.version;
         operation.base = completion.base;
         operation.holds = completion.holds;

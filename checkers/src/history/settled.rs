@@ -37,6 +37,8 @@ pub struct Operation {
     pub token: Option<u64>,
     /// Acquire: the lock was gone when the client looked right after the grant.
     pub dead_on_arrival: bool,
+    /// Acquire: how often its client was woken while it waited, if it can know.
+    pub wakes: Option<u64>,
     /// Read and write: the register's version.
     pub version: Option<u64>,
     /// Write: the version that it was built on.

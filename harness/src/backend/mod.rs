@@ -20,6 +20,7 @@ use crate::scenario::ClusterPlan;
 pub mod builtin;
 pub mod consul;
 pub mod etcd;
+pub mod zookeeper;
 
 /// A kind of lock service.
 pub struct BackendSpec {
@@ -48,7 +49,7 @@ pub struct BackendSpec {
 }
 
 /// Every backend there is.
-pub const BACKENDS: &[BackendSpec] = &[etcd::SPEC, consul::SPEC, builtin::SPEC];
+pub const BACKENDS: &[BackendSpec] = &[etcd::SPEC, consul::SPEC, zookeeper::SPEC, builtin::SPEC];
 
 /// The backend of this name.
 #[must_use]

@@ -24,6 +24,7 @@ pub mod etcd_mutex;
 pub mod etcd_v3lock;
 pub mod memory;
 pub mod none;
+pub mod zookeeper;
 
 /// A kind of lock.
 pub struct LockSpec {
@@ -71,6 +72,7 @@ pub const LOCKS: &[LockSpec] = &[
     etcd_mutex::SPEC,
     consul_lock::SPEC,
     consul_kv::SPEC,
+    zookeeper::SPEC,
     builtin::SPEC,
     memory::SPEC,
     none::SPEC,
@@ -143,6 +145,12 @@ pub trait LockClient: Send {
 
     /// Gives the lock back.
     fn release<'a>(&'a mut self, lock: &'a str) -> BoxFuture<'a, Reply<()>>;
+
+    /// How often the latest acquire was woken while it waited, by whatever it waits with; absent where that
+    /// is hidden in the service.
+    fn wakes(&self) -> Option<u64> {
+        None
+    }
 
     /// Gives up whatever is still held, as a process does that ends in an orderly way.
     fn close(self: Box<Self>) -> BoxFuture<'static, ()>;

@@ -16,6 +16,7 @@ use crate::reply::Reply;
 pub mod consul;
 pub mod etcd;
 pub mod memory;
+pub mod zookeeper;
 
 /// A kind of resource.
 pub struct ResourceSpec {
@@ -37,7 +38,7 @@ pub struct ResourceSpec {
 pub type Connecting = BoxFuture<'static, Result<Arc<dyn Resource>, String>>;
 
 /// Every resource there is.
-pub const RESOURCES: &[ResourceSpec] = &[memory::SPEC, etcd::SPEC, consul::SPEC];
+pub const RESOURCES: &[ResourceSpec] = &[memory::SPEC, etcd::SPEC, consul::SPEC, zookeeper::SPEC];
 
 /// The resource of this name.
 #[must_use]

@@ -121,7 +121,9 @@ impl Client {
 
     async fn acquire(&mut self, step: &OwnedStep, done: &mut Completion) -> Reply<()> {
         self.read = None;
-        match self.lock.acquire(&step.lock).await {
+        let acquired = self.lock.acquire(&step.lock).await;
+        done.wakes = self.lock.wakes();
+        match acquired {
             Reply::Ok(grant) => {
                 done.token = grant.token;
                 done.dead_on_arrival = grant.dead_on_arrival;

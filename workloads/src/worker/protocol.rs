@@ -108,6 +108,9 @@ pub struct FromWorker {
     /// See [`Completion::dead_on_arrival`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dead_on_arrival: bool,
+    /// See [`Completion::wakes`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wakes: Option<u64>,
     /// See [`Completion::version`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<u64>,
@@ -174,6 +177,7 @@ impl FromWorker {
             return_ns,
             token,
             dead_on_arrival,
+            wakes,
             version,
             base,
             holds,
@@ -187,6 +191,7 @@ impl FromWorker {
             return_ns,
             token,
             dead_on_arrival,
+            wakes,
             version,
             base,
             holds,
@@ -220,6 +225,7 @@ pub fn parse(line: &[u8]) -> Result<Said, String> {
                 return_ns,
                 token,
                 dead_on_arrival,
+                wakes,
                 version,
                 base,
                 ..
@@ -236,6 +242,7 @@ pub fn parse(line: &[u8]) -> Result<Said, String> {
                 return_ns,
                 token,
                 dead_on_arrival,
+                wakes,
                 version,
                 base,
                 holds,

@@ -82,10 +82,7 @@ pub(super) async fn open(
         Ok(done) => done,
         Err(_) => Err(io::Error::new(
             io::ErrorKind::TimedOut,
-            format!(
-                "no answer to the handshake within {} ms",
-                limit.as_millis()
-            ),
+            format!("no answer to the handshake within {} ms", limit.as_millis()),
         )),
     }
 }

@@ -298,7 +298,11 @@ impl Driver {
             let paths = self.watches.iter().filter(move |watch| watch.0 == kind);
             paths.map(|watch| watch.1.as_str()).collect::<Vec<_>>()
         };
-        let body = set_watches(self.last_zxid, &of(WatchKind::Data), &of(WatchKind::Children));
+        let body = set_watches(
+            self.last_zxid,
+            &of(WatchKind::Data),
+            &of(WatchKind::Children),
+        );
         let frame = request(XID_SET_WATCHES, OpCode::SetWatches, body);
         self.write(connection, &frame).await
     }

@@ -59,9 +59,12 @@ pub async fn status(endpoint: SocketAddr, limit: Duration) -> io::Result<ServerS
         stream.read_to_string(&mut answer).await?;
         read_status(&answer).ok_or_else(|| io::Error::other(answer.trim().to_owned()))
     };
-    tokio::time::timeout(limit, ask)
-        .await
-        .unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "it does not answer")))
+    tokio::time::timeout(limit, ask).await.unwrap_or_else(|_| {
+        Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "it does not answer",
+        ))
+    })
 }
 
 fn read_status(answer: &str) -> Option<ServerStatus> {

@@ -11,8 +11,8 @@ use super::wire::{self, CreateMode, Op, OpCode, Stat};
 /// How a [`multi`](Session::multi) ended.
 #[derive(Debug)]
 pub enum Multi {
-    /// All of it was done.
-    Done,
+    /// All of it was done; what the last node that was written is like now.
+    Done(Option<Stat>),
     /// None of it was done, because one operation could not be.
     Refused {
         /// Which one, from 0.
@@ -160,7 +160,7 @@ impl Session {
         let call = write("multi", OpCode::Multi);
         let answer = self.call(call, wire::multi(ops), limit).await?;
         match self.read("multi", Effect::One, wire::read_multi(&answer))? {
-            Ok(()) => Ok(Multi::Done),
+            Ok(stat) => Ok(Multi::Done(stat)),
             Err((index, code)) => {
                 let text = format!("operation {index} was answered with error {code}");
                 let why = self.error("multi", Effect::One, Cause::Server(code), text);

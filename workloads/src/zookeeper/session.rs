@@ -290,7 +290,10 @@ impl Session {
                 } else {
                     (Cause::Deadline, "answer")
                 };
-                Err(error(cause, format!("no {what} within {} ms", limit.as_millis())))
+                Err(error(
+                    cause,
+                    format!("no {what} within {} ms", limit.as_millis()),
+                ))
             }
         }
     }

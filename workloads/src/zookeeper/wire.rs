@@ -67,13 +67,6 @@ pub enum Op<'a> {
         /// The new data.
         data: &'a [u8],
     },
-    /// Creates a node that stays.
-    Create {
-        /// The node.
-        path: &'a str,
-        /// Its data.
-        data: &'a [u8],
-    },
 }
 
 /// A watch that went off.
@@ -213,19 +206,17 @@ pub(super) fn multi(ops: &[Op<'_>]) -> Writer {
         Op::SetData { path, data } => out
             .append(header(OpCode::SetData))
             .append(set_data(path, data, -1)),
-        Op::Create { path, data } => out
-            .append(header(OpCode::Create))
-            .append(create(path, data, CreateMode::Persistent)),
     });
     body.int(-1).boolean(true).int(-1)
 }
 
-/// Reads the answer to a [`multi`]: nothing, or which operation failed and how. All of it was done, or none.
-pub(super) fn read_multi(body: &[u8]) -> Result<Result<(), (usize, i32)>, Malformed> {
+/// Reads the answer to a [`multi`]: what the last node written is like now, or which operation failed and how.
+/// All of it was done, or none.
+pub(super) fn read_multi(body: &[u8]) -> Result<Result<Option<Stat>, (usize, i32)>, Malformed> {
     /// For operations that were not tried, or were undone, because another failed.
     const RUNTIME_INCONSISTENCY: i32 = -2;
     let mut reader = Reader::new(body);
-    let mut failed = None;
+    let (mut failed, mut stat) = (None, None);
     for index in 0.. {
         let (kind, done, _error) = (reader.int()?, reader.boolean()?, reader.int()?);
         if done {
@@ -238,12 +229,11 @@ pub(super) fn read_multi(body: &[u8]) -> Result<Result<(), (usize, i32)>, Malfor
                     failed.get_or_insert((index, error));
                 }
             }
-            kind if kind == OpCode::Create as i32 => drop(reader.text()?),
-            kind if kind == OpCode::SetData as i32 => drop(read_stat(&mut reader)?),
-            _ => {}
+            kind if kind == OpCode::SetData as i32 => stat = Some(read_stat(&mut reader)?),
+            _ => {} // a check has nothing to say
         }
     }
-    Ok(failed.map_or(Ok(()), Err))
+    Ok(failed.map_or(Ok(stat), Err))
 }
 
 pub(super) fn read_stat(reader: &mut Reader<'_>) -> Result<Stat, Malformed> {
@@ -301,14 +291,19 @@ mod tests {
     #[test]
     fn a_multi_that_worked_is_read_to_its_end() {
         let stat = || (0..4).fold(Writer::new(), |out, _| out.long(1));
-        let stat = stat().int(0).int(0).int(0).long(0).int(0).int(0).long(0);
+        let stat = stat().int(1).int(0).int(0).long(0).int(0).int(0).long(0);
         let body = result(OpCode::Check as i32, false)
             .append(result(OpCode::SetData as i32, false))
             .append(stat)
-            .append(result(OpCode::Create as i32, false).text("/a"))
             .append(result(-1, true));
         let frame = body.frame();
-        assert_eq!(read_multi(&frame[4..]), Ok(Ok(())));
+        let written = Stat {
+            czxid: 1,
+            mzxid: 1,
+            version: 1,
+            ephemeral_owner: 0,
+        };
+        assert_eq!(read_multi(&frame[4..]), Ok(Ok(Some(written))));
         assert!(read_multi(&frame[4..frame.len() - 2]).is_err());
     }
 }

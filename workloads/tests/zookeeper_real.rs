@@ -1,0 +1,541 @@
+//! The ZooKeeper lock, resource, session and observer against real servers on loopback, one for each version
+//! found.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use checkers::history::LeasePhase;
+use futures_util::future::join_all;
+use tokio::time::{sleep, timeout};
+use workloads::belief::Belief;
+use workloads::lock::{self, Grant, LockClient, LockConfig, LockConnection};
+use workloads::option::Options;
+use workloads::reply::Reply;
+use workloads::resource::{self, Resource, ResourceConfig, Write};
+use workloads::zookeeper::{
+    CreateMode, EventKind, LOCK_ROOT, LockSeen, Multi, Op, Session, SessionConfig, SessionEvent,
+    Told, watch_locks,
+};
+
+#[path = "zookeeper_real/server.rs"]
+mod server;
+
+use server::{Server, TICK_MS, on_each_version};
+
+const LOCK: &str = "zookeeper-lock";
+const LIMIT: Duration = Duration::from_secs(5);
+
+fn config(server: &Server, ttl_ms: u64, options: &[(&str, &str)]) -> LockConfig {
+    let owned = |(name, text): &(&str, &str)| ((*name).to_owned(), (*text).to_owned());
+    LockConfig {
+        endpoint: Some(server.endpoint),
+        version: server.version.clone(),
+        ttl_ms,
+        keep_alive: true,
+        request_timeout_ms: 5_000,
+        acquire_timeout_ms: 20_000,
+        options: Options(options.iter().map(owned).collect()),
+        ..LockConfig::default()
+    }
+}
+
+async fn connect(config: LockConfig) -> Box<dyn LockConnection> {
+    (lock::find(LOCK).expect("registered").connect)(config)
+        .await
+        .expect("connected")
+}
+
+/// A logical client and its belief.
+async fn client(config: LockConfig) -> (Box<dyn LockClient>, Arc<Belief>) {
+    let belief = Arc::new(Belief::new());
+    (connect(config).await.client(0, Arc::clone(&belief)), belief)
+}
+
+async fn registers(server: &Server) -> Arc<dyn Resource> {
+    let config = ResourceConfig {
+        endpoint: Some(server.endpoint),
+        request_timeout_ms: 5_000,
+        ..ResourceConfig::default()
+    };
+    (resource::find("zookeeper").expect("registered").connect)(config)
+        .await
+        .expect("connected")
+}
+
+async fn session(server: &Server, timeout_ms: u64, told: Told) -> (Session, Arc<Belief>) {
+    let belief = Arc::new(Belief::new());
+    let config = SessionConfig {
+        endpoint: server.endpoint,
+        timeout: Duration::from_millis(timeout_ms),
+        keep_alive: true,
+        told,
+    };
+    let session = Session::open(config, Arc::clone(&belief), LIMIT).await;
+    (session.expect("a session"), belief)
+}
+
+#[track_caller]
+fn ok<T: std::fmt::Debug>(reply: Reply<T>) -> T {
+    match reply {
+        Reply::Ok(value) => value,
+        other => panic!("expected ok, found {other:?}"),
+    }
+}
+
+#[track_caller]
+fn fail_code<T: std::fmt::Debug>(reply: Reply<T>) -> &'static str {
+    match reply {
+        Reply::Fail(reason) => reason.code,
+        other => panic!("expected fail, found {other:?}"),
+    }
+}
+
+#[track_caller]
+fn info_code<T: std::fmt::Debug>(reply: Reply<T>) -> &'static str {
+    match reply {
+        Reply::Info(reason) => reason.code,
+        other => panic!("expected info, found {other:?}"),
+    }
+}
+
+/// The nodes in the queue of a lock, by name.
+async fn queue(session: &Session, lock: &str) -> Vec<String> {
+    let mut names = session
+        .children(&format!("{LOCK_ROOT}/{lock}"), false, LIMIT)
+        .await
+        .expect("the lock's node");
+    names.sort();
+    names
+}
+
+/// Waits until so many nodes are in the queue.
+async fn until_queued(session: &Session, lock: &str, count: usize) {
+    let start = Instant::now();
+    loop {
+        let found = session
+            .children(&format!("{LOCK_ROOT}/{lock}"), false, LIMIT)
+            .await;
+        if found.is_ok_and(|names| names.len() == count) {
+            return;
+        }
+        assert!(start.elapsed() < LIMIT, "never {count} in the queue");
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[test]
+fn five_clients_exclude_each_other_tokens_grow_and_each_release_wakes_one() {
+    on_each_version(|server| async move {
+        for options in [&[][..], &[("node_names", "curator")]] {
+            let connection = connect(config(&server, 4_000, options)).await;
+            let (inside, tokens) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+            let wakes = AtomicUsize::new(0);
+            let clients = (0..5).map(|number| {
+                let belief = Arc::new(Belief::new());
+                let mut client = connection.client(number, Arc::clone(&belief));
+                let (inside, tokens, wakes) = (&inside, &tokens, &wakes);
+                async move {
+                    for _ in 0..6 {
+                        let grant = ok(client.acquire("l0/x").await);
+                        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two holders");
+                        wakes.fetch_add(client.wakes().unwrap() as usize, Ordering::SeqCst);
+                        tokens.lock().unwrap().push(grant.token.expect("a token"));
+                        assert!(grant.guard.is_some());
+                        assert!(
+                            belief
+                                .deadline()
+                                .is_some_and(|deadline| deadline > Instant::now())
+                        );
+                        sleep(Duration::from_millis(2)).await;
+                        inside.fetch_sub(1, Ordering::SeqCst);
+                        ok(client.release("l0/x").await);
+                    }
+                    client.close().await;
+                }
+            });
+            join_all(clients).await;
+            let tokens = tokens.into_inner().unwrap();
+            assert_eq!(tokens.len(), 30);
+            assert!(
+                tokens.is_sorted_by(|earlier, later| earlier < later),
+                "{tokens:?}"
+            );
+            let wakes = wakes.into_inner();
+            assert!((1..=29).contains(&wakes), "{wakes} wake-ups");
+        }
+    });
+}
+
+/// One holder and some waiters; the holder releases: how often each waiter was woken until all were served.
+async fn wakes_of_three(server: &Server, lock: &str, options: &[(&str, &str)]) -> Vec<u64> {
+    let (look, _) = session(server, 8_000, Told::Expired).await;
+    let (mut holder, _) = client(config(server, 8_000, options)).await;
+    ok(holder.acquire(lock).await);
+    let mut waiters = Vec::new();
+    for place in 2..=4 {
+        let (mut waiter, _) = client(config(server, 8_000, options)).await;
+        let name = lock.to_owned();
+        waiters.push(tokio::spawn(async move {
+            ok(waiter.acquire(&name).await);
+            let wakes = waiter.wakes().expect("counted");
+            ok(waiter.release(&name).await);
+            wakes
+        }));
+        until_queued(&look, lock, place).await;
+    }
+    // The last one looks once more after it has entered the queue.
+    sleep(Duration::from_millis(200)).await;
+    ok(holder.release(lock).await);
+    let wakes = join_all(waiters).await;
+    wakes
+        .into_iter()
+        .map(|wakes| wakes.expect("served"))
+        .collect()
+}
+
+#[test]
+fn a_release_wakes_one_waiter_of_the_recipe_and_every_waiter_of_a_herd() {
+    on_each_version(|server| async move {
+        assert_eq!(wakes_of_three(&server, "recipe", &[]).await, [1, 1, 1]);
+        let herd = wakes_of_three(&server, "herd", &[("waiters", "herd")]).await;
+        // Two of them also heard the others come.
+        assert!(
+            herd[0] >= 1 && herd[1] >= 2 && herd[2] >= 3 && herd.iter().sum::<u64>() > 6,
+            "{herd:?}"
+        );
+    });
+}
+
+/// The node in the middle of a queue of three is deleted, as by the crash of its owner.
+async fn lose_the_middle(server: &Server, lock: &str, options: &[(&str, &str)]) -> Option<Grant> {
+    let (look, _) = session(server, 8_000, Told::Expired).await;
+    let (mut holder, _) = client(config(server, 8_000, options)).await;
+    ok(holder.acquire(lock).await);
+    let (mut middle, _) = client(config(server, 8_000, options)).await;
+    let (mut last, _) = client(config(server, 8_000, options)).await;
+    let name = lock.to_owned();
+    let middle = tokio::spawn(async move { middle.acquire(&name).await });
+    until_queued(&look, lock, 2).await;
+    let (got, got_it) = tokio::sync::oneshot::channel();
+    let name = lock.to_owned();
+    tokio::spawn(async move {
+        let _ = got.send(ok(last.acquire(&name).await));
+    });
+    until_queued(&look, lock, 3).await;
+    sleep(Duration::from_millis(200)).await;
+    let path = format!("{LOCK_ROOT}/{lock}/{}", queue(&look, lock).await[1]);
+    assert!(look.delete(&path, LIMIT).await.expect("deleted"));
+    let early = timeout(Duration::from_millis(700), got_it).await;
+    ok(holder.release(lock).await);
+    middle.abort();
+    early.ok().map(|grant| grant.expect("it goes on"))
+}
+
+#[test]
+fn a_waiter_behind_a_crashed_one_looks_again_before_it_believes() {
+    on_each_version(|server| async move {
+        assert_eq!(lose_the_middle(&server, "careful", &[]).await, None);
+        let blind = lose_the_middle(&server, "blind", &[("look_again", "false")]).await;
+        assert!(blind.is_some(), "it takes the lock beside its holder");
+    });
+}
+
+#[test]
+fn the_old_write_lock_ordering_lets_a_lower_session_in() {
+    on_each_version(|server| async move {
+        for (ordering, two_hold) in [("session-first", true), ("sequence", false)] {
+            let options = [("node_names", "session"), ("ordering", ordering)];
+            // The session that is opened first has the lower number, and asks later.
+            let (mut low, _) = client(config(&server, 8_000, &options)).await;
+            ok(low.acquire("other").await);
+            ok(low.release("other").await);
+            let (mut high, _) = client(config(&server, 8_000, &options)).await;
+            ok(high.acquire(ordering).await);
+            let second = timeout(Duration::from_millis(700), low.acquire(ordering)).await;
+            assert_eq!(second.is_ok(), two_hold, "{ordering}: {second:?}");
+        }
+    });
+}
+
+#[test]
+fn an_expired_session_is_told_on_the_next_connection_and_guards_the_resource() {
+    on_each_version(|server| async move {
+        let registers = registers(&server).await;
+        let (mut client, belief) = client(config(&server, 1_500, &[])).await;
+        let grant = ok(client.acquire("g").await);
+        let guard = grant.guard.clone();
+        let write = |elements: &'static [u64], guarded: bool| Write {
+            key: "g/0",
+            op: 0,
+            elements,
+            token: grant.token,
+            guard: guard.as_ref().filter(|_| guarded),
+        };
+        assert_eq!(
+            ok(registers.read("g/0", None, None).await),
+            Default::default()
+        );
+        // Kept alive, the lock outlives its timeout, and the client knows when it was renewed.
+        let granted_ns = belief.renewed_ns().expect("granted");
+        sleep(Duration::from_millis(2_500)).await;
+        let first = ok(registers.write(write(&[1], true)).await);
+        assert!(belief.renewed_ns().expect("renewed") > granted_ns + 1_000_000_000);
+        assert!(belief.told_lost().is_none());
+        let read = ok(registers.read("g/0", None, None).await);
+        assert_eq!((read.version, read.elements), (first, vec![1]));
+
+        // Silence of its server for longer than the timeout: the server drops the session when it wakes.
+        server.pause();
+        sleep(Duration::from_millis(3_000)).await;
+        assert!(belief.told_lost().is_none(), "nobody could tell it");
+        server.resume();
+        let (_, why) = timeout(LIMIT, belief.until_told_lost())
+            .await
+            .expect("told within 5 s");
+        assert_eq!(why, "session expired");
+        assert_eq!(
+            fail_code(registers.write(write(&[1, 2], true)).await),
+            "guard-failed"
+        );
+        let second = ok(registers.write(write(&[1, 3], false)).await);
+        assert!(second > first);
+        assert_eq!(ok(registers.read("g/0", None, None).await).elements, [1, 3]);
+
+        // The loser can go on: with a new session and a greater token.
+        assert_eq!(fail_code(client.release("g").await), "session-expired");
+        assert!(ok(client.acquire("g").await).token > grant.token);
+        assert!(belief.told_lost().is_none());
+        client.close().await;
+    });
+}
+
+#[test]
+fn when_a_holder_is_told_depends_on_whom_it_believes() {
+    on_each_version(|mut server| async move {
+        let options = |told: &'static str| [("told", told)];
+        let (mut doubter, doubt) = client(config(&server, 2_000, &options("suspended"))).await;
+        let (mut curator, lost) = client(config(&server, 2_000, &options("lost"))).await;
+        let (mut patient, expired) = client(config(&server, 8_000, &options("expired"))).await;
+        ok(doubter.acquire("doubter").await);
+        ok(curator.acquire("curator").await);
+        ok(patient.acquire("patient").await);
+        server.kill();
+        let killed = Instant::now();
+        let (_, why) = timeout(LIMIT, doubt.until_told_lost()).await.expect("told");
+        assert!(why.starts_with("SUSPENDED"), "{why}");
+        assert!(killed.elapsed() < Duration::from_millis(1_500));
+        let (_, why) = timeout(LIMIT, lost.until_told_lost()).await.expect("told");
+        assert!(why.starts_with("LOST"), "{why}");
+        assert!(killed.elapsed() >= Duration::from_millis(1_900));
+        assert!(expired.told_lost().is_none());
+
+        // The session of the third lived on; its lock is still its own.
+        server.restart().await;
+        ok(patient.release("patient").await);
+        assert!(expired.told_lost().is_none());
+        // A new acquire starts from a clean sheet, whatever was suspected before.
+        ok(curator.acquire("curator").await);
+        assert!(lost.told_lost().is_none());
+    });
+}
+
+#[test]
+fn each_row_of_the_error_table_is_what_the_server_says() {
+    on_each_version(|server| async move {
+        let (session, _) = session(&server, 8_000, Told::Expired).await;
+        let create = |path, mode| session.create(path, b"", mode, LIMIT);
+        let code = |reply: Result<_, workloads::zookeeper::ZkError>| {
+            fail_code(reply.expect_err("refused").reply::<()>())
+        };
+        let no_parent = create("/a/b", CreateMode::Persistent).await;
+        assert_eq!(code(no_parent.map(drop)), "no-node");
+        assert_eq!(
+            create("/a", CreateMode::Persistent).await.expect("created"),
+            "/a"
+        );
+        let again = create("/a", CreateMode::Persistent).await;
+        assert_eq!(code(again.map(drop)), "node-exists");
+        session.make_path("/a/b/c", LIMIT).await.expect("made");
+        assert_eq!(
+            code(session.delete("/a", LIMIT).await.map(drop)),
+            "not-empty"
+        );
+        create("/e", CreateMode::Ephemeral).await.expect("created");
+        let child = create("/e/x", CreateMode::Persistent).await;
+        assert_eq!(code(child.map(drop)), "no-children-for-ephemerals");
+        let stale = session.set_data("/a", b"1", 7, LIMIT).await;
+        assert_eq!(code(stale.map(drop)), "bad-version");
+        let malformed = create("a", CreateMode::Persistent).await;
+        assert_eq!(code(malformed.map(drop)), "bad-arguments");
+
+        assert!(!session.delete("/nowhere", LIMIT).await.expect("no error"));
+        assert_eq!(session.exists("/nowhere", LIMIT).await.expect("read"), None);
+        let stat = session.exists("/e", LIMIT).await.expect("read");
+        assert_eq!(stat.expect("there").ephemeral_owner, session.id());
+        session.sync("/a", LIMIT).await.expect("synced");
+
+        let ops = |version| {
+            [
+                Op::Check {
+                    path: "/e",
+                    version,
+                },
+                Op::SetData {
+                    path: "/a",
+                    data: b"2",
+                },
+            ]
+        };
+        match session.multi(&ops(9), LIMIT).await.expect("answered") {
+            Multi::Refused { index: 0, why } => assert_eq!(why.code(), "bad-version"),
+            other => panic!("{other:?}"),
+        }
+        match session.multi(&ops(0), LIMIT).await.expect("answered") {
+            Multi::Done(Some(stat)) => assert_eq!(stat.version, 1),
+            other => panic!("{other:?}"),
+        }
+        let (data, _) = session
+            .get_data("/a", false, LIMIT)
+            .await
+            .expect("read")
+            .expect("there");
+        assert_eq!(data, b"2");
+    });
+}
+
+#[test]
+fn what_was_under_way_when_the_server_died_is_unknown_and_what_was_not_sent_is_not() {
+    on_each_version(|mut server| async move {
+        let (mut session, belief) = session(&server, 8_000, Told::Expired).await;
+        session.make_path("/k", LIMIT).await.expect("made");
+        session.get_data("/k", true, LIMIT).await.expect("watched");
+        server.pause();
+        let limit = Duration::from_millis(200);
+        let write = session.set_data("/k", b"1", -1, limit).await;
+        assert_eq!(
+            info_code(write.expect_err("silent").reply::<()>()),
+            "timeout"
+        );
+        let read = session.exists("/k", limit).await;
+        assert_eq!(
+            fail_code(read.expect_err("silent").reply::<()>()),
+            "timeout"
+        );
+        let write = session.set_data("/k", b"2", -1, LIMIT);
+        let kill = async {
+            sleep(Duration::from_millis(200)).await;
+            server.kill();
+        };
+        let (write, ()) = tokio::join!(write, kill);
+        assert_eq!(
+            info_code(write.expect_err("killed").reply::<()>()),
+            "connection-loss"
+        );
+        let unsent = session.set_data("/k", b"3", -1, limit).await;
+        assert_eq!(
+            fail_code(unsent.expect_err("nobody there").reply::<()>()),
+            "connect-failed"
+        );
+        let config = SessionConfig {
+            endpoint: server.endpoint,
+            timeout: Duration::from_secs(4),
+            keep_alive: true,
+            told: Told::Expired,
+        };
+        let refused = Session::open(config, Arc::new(Belief::new()), LIMIT).await;
+        let refused = refused.err().expect("nobody listens");
+        assert!(refused.to_string().contains("refused"), "{refused}");
+        assert_eq!(fail_code(refused.reply::<()>()), "connect-failed");
+
+        // The session is taken up again, and its watch with it.
+        server.restart().await;
+        session
+            .set_data("/k", b"4", -1, LIMIT)
+            .await
+            .expect("written");
+        assert!(belief.told_lost().is_none() && session.over().is_none());
+        let watched = async {
+            loop {
+                if let Some(SessionEvent::Watch(event)) = session.event().await {
+                    return event;
+                }
+            }
+        };
+        let event = timeout(LIMIT, watched).await.expect("the watch goes off");
+        assert_eq!(
+            (event.path.as_str(), event.kind),
+            ("/k", EventKind::DataChanged)
+        );
+    });
+}
+
+#[test]
+fn whoever_gives_up_waiting_leaves_no_trace_and_nor_does_a_session_that_nobody_renews() {
+    on_each_version(|server| async move {
+        let (mut holder, _) = client(config(&server, 8_000, &[])).await;
+        ok(holder.acquire("t").await);
+        let mut impatient = config(&server, 8_000, &[]);
+        impatient.acquire_timeout_ms = 300;
+        let (mut waiter, _) = client(impatient).await;
+        assert_eq!(fail_code(waiter.acquire("t").await), "timeout");
+        let (look, _) = session(&server, 8_000, Told::Expired).await;
+        assert_eq!(queue(&look, "t").await.len(), 1);
+        ok(holder.release("t").await);
+        assert!(queue(&look, "t").await.is_empty());
+
+        let mut unrenewed = config(&server, 1_000, &[]);
+        unrenewed.keep_alive = false;
+        let (mut client, belief) = client(unrenewed).await;
+        ok(client.acquire("t").await);
+        let (_, why) = timeout(LIMIT, belief.until_told_lost())
+            .await
+            .expect("told within 5 s");
+        assert_eq!(why, "session expired");
+        assert!(queue(&look, "t").await.is_empty());
+    });
+}
+
+#[test]
+fn the_observer_sees_places_come_and_go_across_a_restart() {
+    on_each_version(|mut server| async move {
+        let (seen, mut events) = tokio::sync::mpsc::unbounded_channel::<LockSeen>();
+        let endpoint = server.endpoint;
+        tokio::spawn(async move {
+            let sink = move |event| drop(seen.send(event));
+            let ended = watch_locks(endpoint, Duration::from_secs(8), LIMIT, &sink).await;
+            panic!("the observer ended: {ended:?}");
+        });
+        for round in 0..2 {
+            let (mut client, _) = client(config(&server, 8_000, &[])).await;
+            let token = ok(client.acquire("o/1").await).token.expect("a token");
+            let granted = timeout(LIMIT, events.recv()).await.expect("seen").unwrap();
+            // The node shows how the lock is called there.
+            assert_eq!((granted.lock.as_str(), granted.token), ("o:1", token));
+            assert_eq!(granted.phase, LeasePhase::Granted, "round {round}");
+            ok(client.release("o/1").await);
+            let ended = timeout(LIMIT, events.recv()).await.expect("seen").unwrap();
+            assert_eq!((ended.token, ended.phase), (token, LeasePhase::Ended));
+            assert!(ended.at_ns > granted.at_ns && ended.session == granted.session);
+            client.close().await;
+            if round == 0 {
+                server.kill();
+                server.restart().await;
+            }
+        }
+    });
+}
+
+#[test]
+fn timeouts_are_forced_between_two_and_twenty_ticks() {
+    on_each_version(|server| async move {
+        for (asked_ms, ticks) in [(1, 2), (3 * TICK_MS, 3), (3_600_000, 20)] {
+            let (session, _) = session(&server, asked_ms, Told::Expired).await;
+            assert_eq!(
+                session.timeout(),
+                Duration::from_millis(ticks * TICK_MS),
+                "asked for {asked_ms} ms"
+            );
+        }
+    });
+}
