@@ -18,9 +18,12 @@ use workloads::zookeeper::{
     Told, watch_locks,
 };
 
+#[path = "zookeeper_real/proxy.rs"]
+mod proxy;
 #[path = "zookeeper_real/server.rs"]
 mod server;
 
+use proxy::Proxy;
 use server::{Server, TICK_MS, on_each_version};
 
 const LOCK: &str = "zookeeper-lock";
@@ -262,7 +265,10 @@ fn the_old_write_lock_ordering_lets_a_lower_session_in() {
 fn an_expired_session_is_told_on_the_next_connection_and_guards_the_resource() {
     on_each_version(|server| async move {
         let registers = registers(&server).await;
-        let (mut client, belief) = client(config(&server, 1_500, &[])).await;
+        let proxy = Proxy::to(server.endpoint).await;
+        let mut through = config(&server, 1_500, &[]);
+        through.endpoint = Some(proxy.endpoint);
+        let (mut client, belief) = client(through).await;
         let grant = ok(client.acquire("g").await);
         let guard = grant.guard.clone();
         let write = |elements: &'static [u64], guarded: bool| Write {
@@ -285,11 +291,11 @@ fn an_expired_session_is_told_on_the_next_connection_and_guards_the_resource() {
         let read = ok(registers.read("g/0", None, None).await);
         assert_eq!((read.version, read.elements), (first, vec![1]));
 
-        // Silence of its server for longer than the timeout: the server drops the session when it wakes.
-        server.pause();
+        // Cut off for longer than the timeout.
+        proxy.cut();
         sleep(Duration::from_millis(3_000)).await;
         assert!(belief.told_lost().is_none(), "nobody could tell it");
-        server.resume();
+        proxy.heal();
         let (_, why) = timeout(LIMIT, belief.until_told_lost())
             .await
             .expect("told within 5 s");
@@ -467,6 +473,34 @@ fn what_was_under_way_when_the_server_died_is_unknown_and_what_was_not_sent_is_n
             (event.path.as_str(), event.kind),
             ("/k", EventKind::DataChanged)
         );
+    });
+}
+
+#[test]
+fn a_creation_that_was_not_answered_is_unknown_unless_its_name_is_found_again() {
+    on_each_version(|server| async move {
+        let (mut plain, _) = client(config(&server, 6_000, &[])).await;
+        let (mut curator, _) = client(config(&server, 6_000, &[("node_names", "curator")])).await;
+        for client in [&mut plain, &mut curator] {
+            ok(client.acquire("other").await);
+            ok(client.release("other").await);
+        }
+        // Both give the connection up after 4 s of silence; then the server does what it was asked.
+        server.pause();
+        let resume = async {
+            sleep(Duration::from_millis(4_200)).await;
+            server.resume();
+        };
+        let (unknown, found, ()) = tokio::join!(plain.acquire("u"), curator.acquire("f"), resume);
+        assert_eq!(info_code(unknown), "connection-loss");
+        assert!(ok(found).token.is_some());
+        ok(curator.release("f").await);
+        let (look, _) = session(&server, 8_000, Told::Expired).await;
+        assert_eq!(queue(&look, "u").await.len(), 1, "it was created");
+        assert!(queue(&look, "f").await.is_empty());
+        // Whoever does not know gives its session up, and its node with it.
+        plain.close().await;
+        assert!(queue(&look, "u").await.is_empty());
     });
 }
 

@@ -16,14 +16,14 @@ use workloads::zookeeper::{
     CreateMode, LockSeen, ServerStatus, Session, SessionConfig, Told, status, watch_locks,
 };
 
-use super::{Backend, BackendSpec, ClusterInfo, CommandLine, LeaseSink, NodeInfo};
+use super::{Backend, BackendSpec, ClusterInfo, CommandLine, LeaseSink, NodeInfo, arguments};
 use crate::scenario::{ClusterPlan, Tuning};
 
 /// Registry entry.
 pub const SPEC: BackendSpec = BackendSpec {
     name: "zookeeper",
     summary: "real ZooKeeper ensembles, from 3.4 on",
-    default_version: "3.8.0",
+    default_version: "3.9.3",
     nodes: &[1, 3, 5],
     bugs: &[],
     options: &[FORCE_SYNC],
@@ -154,7 +154,10 @@ impl Backend for ZooKeeper {
         let own = java_flags(&cluster.plan)
             .into_iter()
             .chain([MAIN.to_owned(), file]);
-        cluster.command(own)
+        CommandLine {
+            argv: arguments(&cluster.server, own),
+            env: Vec::new(),
+        }
     }
 
     fn is_ready<'a>(&'a self, cluster: &'a ClusterInfo) -> BoxFuture<'a, Result<(), String>> {
