@@ -94,4 +94,6 @@ fn wake_ups_that_clients_counted_are_set_against_the_releases_that_somebody_wait
     let value = |name: &str| report.metrics.get(name).copied().map(Metric::value);
     assert_eq!(value("wakes_per_release_mean"), Some(1.5));
     assert_eq!(value("wakes_per_acquire_max"), Some(2.0));
+    // Each was woken by each release during its wait.
+    assert_eq!(value("wakes_share_mean"), Some(1.0));
 }

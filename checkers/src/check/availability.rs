@@ -13,7 +13,9 @@
 //!   of the next grant, that one included. A herd that is woken and goes back to sleep inside the client
 //!   library is not visible here.
 //! - *Wake-ups*: what the clients themselves counted while they waited, over the releases at which somebody
-//!   waited. Waits that the run's end cut off are not in it.
+//!   waited. Waits that the run's end cut off are not in it, so that with a long queue the figure is too low
+//!   where a wait has many wake-ups. The *share* is not: the wake-ups of a granted wait over the releases
+//!   during it, which is 1 when every release wakes every waiter.
 //!
 //! Cost: O(n log n).
 
@@ -92,6 +94,12 @@ const METRICS: &[MetricSpec] = &[
          or when no client counts",
     ),
     metric(
+        "wakes_share_mean",
+        "wake-ups",
+        "wake-ups of granted waits over the releases during them: 1 when each release wakes everybody; absent \
+         without one, or when no client counts",
+    ),
+    metric(
         "wakes_per_acquire_max",
         "wake-ups",
         "most wake-ups of one acquire; absent when no client counts",
@@ -116,6 +124,8 @@ struct Measured {
     overtaken: u64,
     woken: Option<u64>,
     contested_releases: u64,
+    /// Of granted waits whose client counted: wake-ups, and releases during them.
+    granted_wakes: (u64, u64),
 }
 
 fn run(history: &History) -> Report {
@@ -134,6 +144,7 @@ fn run(history: &History) -> Report {
         holds.sort_unstable();
         idle(waits, &holds, &mut found);
         hand_over(waits, &holds, &mut found);
+        count_wakes(waits, &holds, &mut found);
         starve(waits, &mut found);
     }
     let mut report = Report::new(SPEC.name);
@@ -152,7 +163,7 @@ fn run(history: &History) -> Report {
     if let Some(woken) = found.woken {
         report.set("woken_per_release_max", woken);
     }
-    wakes(&waits, found.contested_releases, &mut report);
+    wakes(&waits, &found, &mut report);
     after_faults(&evidence, &waits, &mut report);
     if waits.is_empty() {
         report.verdict = Verdict::Unknown;
@@ -248,14 +259,36 @@ fn hand_over(waits: &[Wait], holds: &[(Ns, Ns)], found: &mut Measured) {
     }
 }
 
+fn count_wakes(waits: &[Wait], holds: &[(Ns, Ns)], found: &mut Measured) {
+    let mut releases: Vec<Ns> = holds.iter().map(|hold| hold.1).collect();
+    releases.sort_unstable();
+    let released_by = |at_ns: Ns| releases.partition_point(|&end_ns| end_ns <= at_ns);
+    for wait in waits.iter().filter(|wait| wait.granted) {
+        if let Some(wakes) = wait.wakes {
+            found.granted_wakes.0 += wakes;
+            found.granted_wakes.1 += (released_by(wait.to_ns) - released_by(wait.from_ns)) as u64;
+        }
+    }
+}
+
 /// What the clients counted themselves.
-fn wakes(waits: &BTreeMap<u32, Vec<Wait>>, contested_releases: u64, report: &mut Report) {
+fn wakes(waits: &BTreeMap<u32, Vec<Wait>>, found: &Measured, report: &mut Report) {
     let counted = || waits.values().flatten().filter_map(|wait| wait.wakes);
     let Some(most) = counted().max() else { return };
     report.set("wakes_per_acquire_max", most);
-    if contested_releases > 0 {
-        let mean = counted().sum::<u64>() as f64 / contested_releases as f64;
-        report.set("wakes_per_release_mean", Metric::rounded(mean));
+    let (of_granted, during) = found.granted_wakes;
+    for (name, wakes, releases) in [
+        (
+            "wakes_per_release_mean",
+            counted().sum(),
+            found.contested_releases,
+        ),
+        ("wakes_share_mean", of_granted, during),
+    ] {
+        if releases > 0 {
+            let mean = wakes as f64 / releases as f64;
+            report.set(name, Metric::rounded(mean));
+        }
     }
 }
 

@@ -15,3 +15,4 @@ mod nemesis;
 mod network;
 mod replay;
 mod workers;
+mod zookeeper;
