@@ -70,7 +70,10 @@ fn what_zookeeper_cannot_do_is_refused_with_its_line() {
             ["zookeeper.toml:6", "1, 3 or 5"],
         ),
         (
-            ("clients = 4", "options = { waiters = \"hred\" }\nclients = 4"),
+            (
+                "clients = 4",
+                "options = { waiters = \"hred\" }\nclients = 4",
+            ),
             ["zookeeper.toml:11", "herd"],
         ),
         (
@@ -81,7 +84,10 @@ fn what_zookeeper_cannot_do_is_refused_with_its_line() {
             ["zookeeper.toml:9", "node_names"],
         ),
         (
-            ("nodes = 3", "nodes = 3\ntuning = { heartbeat = \"500ms\", election = \"600ms\" }"),
+            (
+                "nodes = 3",
+                "nodes = 3\ntuning = { heartbeat = \"500ms\", election = \"600ms\" }",
+            ),
             ["zookeeper.toml", "at least two of"],
         ),
     ] {

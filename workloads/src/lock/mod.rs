@@ -184,4 +184,9 @@ pub enum Guard {
         /// The session.
         session: String,
     },
+    /// The lock's node is still there: none is ever called the same again.
+    ZooKeeper {
+        /// The node.
+        path: String,
+    },
 }

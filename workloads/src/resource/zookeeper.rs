@@ -126,9 +126,17 @@ impl Registers {
     }
 
     async fn write(&self, write: Write<'_>) -> Result<Reply<u64>, ZkError> {
+        let lock = match write.guard {
+            None => None,
+            Some(Guard::ZooKeeper { path }) => Some(path.as_str()),
+            Some(other) => {
+                let text = format!("expected a lock of ZooKeeper to depend on, found {other:?}");
+                return Ok(Reply::fail("foreign-guard", text));
+            }
+        };
         let (session, path) = (self.session().await?, register(write.key));
         let data = serde_json::json!(write.elements).to_string().into_bytes();
-        let once = || self.set(&session, &path, &data, write.guard);
+        let once = || self.set(&session, &path, &data, lock);
         Ok(match once().await {
             // Definitely not written: the register was not there yet.
             Err(error) if error.is_no_node() => {
@@ -144,17 +152,16 @@ impl Registers {
         session: &Session,
         path: &str,
         data: &[u8],
-        guard: Option<&Guard>,
+        lock: Option<&str>,
     ) -> Result<Reply<u64>, ZkError> {
-        let Some(guard) = guard else {
+        let Some(lock) = lock else {
             let stat = session.set_data(path, data, -1, self.limit).await?;
             return Ok(Reply::Ok(version(&stat)));
         };
-        let lock = String::from_utf8_lossy(&guard.key);
         let ops = [
             // Nobody writes to the lock's node, and none is ever called the same again.
             Op::Check {
-                path: &lock,
+                path: lock,
                 version: 0,
             },
             Op::SetData { path, data },

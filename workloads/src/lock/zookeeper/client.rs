@@ -279,10 +279,7 @@ fn gone() -> Reply<Grant> {
 }
 
 fn grant(place: &Place) -> Grant {
-    let guard = Guard {
-        key: place.path().into_bytes(),
-        create_revision: place.czxid.cast_signed(),
-    };
+    let guard = Guard::ZooKeeper { path: place.path() };
     Grant {
         token: Some(place.czxid),
         dead_on_arrival: false,
