@@ -62,16 +62,15 @@ pub(super) enum Trap {
 
 /// Why a trapped call is trapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u16)]
 pub(super) enum Why {
     /// It waits with a timeout.
-    Wait = 1,
+    Wait,
     /// It reads a clock without the vDSO.
-    Read = 2,
+    Read,
     /// It sets a timerfd.
-    Timer = 3,
+    Timer,
     /// It measures time in a way that is not skewed: to be told to the user.
-    Gap = 4,
+    Gap,
 }
 
 /// A clock that a call reads without the vDSO, and where and in which form it puts the time.

@@ -9,7 +9,7 @@ use std::os::fd::RawFd;
 use std::ptr;
 
 use super::arch::{ARCHITECTURE, CALLS};
-use super::calls::{Trap, Why};
+use super::calls::Trap;
 use super::page::{CLOCKS, SKEWED};
 
 /// Third argument of the clock_gettime(2) calls that no clock fault reaches. The kernel looks at two
@@ -58,8 +58,8 @@ impl Tether {
             answer(libc::SECCOMP_RET_ALLOW),
             load(OFFSET_NR),
         ];
-        for (number, trap, why) in CALLS {
-            let body = body(*trap, *why);
+        for (number, trap, _) in CALLS {
+            let body = body(*trap);
             let over = u8::try_from(body.len()).expect("a short body");
             program.push(jump(libc::BPF_JEQ, *number as u32, 0, over));
             program.extend(body);
@@ -114,8 +114,8 @@ impl Tether {
 }
 
 /// The instructions for one call. Every path through them ends in an answer.
-fn body(trap: Trap, why: Why) -> Vec<libc::sock_filter> {
-    let stop = answer(libc::SECCOMP_RET_TRACE | why as u32);
+fn body(trap: Trap) -> Vec<libc::sock_filter> {
+    let stop = answer(libc::SECCOMP_RET_TRACE);
     let pass = answer(libc::SECCOMP_RET_ALLOW);
     let equal = libc::BPF_JEQ;
     match trap {

@@ -24,6 +24,7 @@ use super::tally::Tally;
 use super::trace::{self, Event, Resume};
 use super::vdso::Vdso;
 use super::{bell, timers};
+use crate::mechanism::scheduling::{self, Scheduling};
 
 /// Tells whoever launched a process what became of it.
 pub(super) struct Launched {
@@ -66,8 +67,9 @@ pub(super) struct Thread {
 pub(super) struct Begun {
     /// When, in own monotonic time.
     pub(super) at_ns: u64,
-    /// How long it is to last in own time, if it is relative. Not to be read again: the kernel may have
-    /// put what was left in its place.
+    /// How long it is to last in own time, if it is relative and that was needed: at rate 1 a timeout is
+    /// read only when the clock changes meanwhile. Not to be read once the call has returned: the kernel
+    /// may have put what was left in its place.
     pub(super) length_ns: Option<u64>,
     /// The registers with which it began.
     pub(super) registers: Registers,
@@ -96,6 +98,8 @@ pub(super) fn start(
     let shared = Arc::clone(shared);
     let run = move || {
         bell::listen();
+        // Threads wait for this one. Where the kernel cannot do it they wait a little longer.
+        let _ = scheduling::schedule(Scheduling::ShortSlices);
         supervised
             .thread
             .store(bell::this_thread(), Ordering::SeqCst);
@@ -370,13 +374,14 @@ impl<'a> Supervisor<'a> {
 
     /// A thread has reached a call that the filter stops.
     fn stopped_at_call(&mut self, tid: i32) -> io::Result<()> {
-        let why = trace::message(tid)?;
-        let how = match why {
-            _ if why == Why::Wait as u64 => self.begin_wait(tid)?,
-            _ if why == Why::Read as u64 => self.answer_reading(tid)?,
-            _ if why == Why::Timer as u64 => self.set_timer(tid)?,
+        // By the call's number and not by the filter's answer, which would be one more request: how soon a
+        // thread goes on is what living by this clock costs.
+        let registers = trace::registers(tid)?;
+        let how = match arch::why(registers.call()) {
+            Some(Why::Wait) => self.begin_wait(tid, registers)?,
+            Some(Why::Read) => self.answer_reading(tid, registers)?,
+            Some(Why::Timer) => self.set_timer(tid, registers)?,
             _ => {
-                let registers = trace::registers(tid)?;
                 let name = arch::gap_name(registers.call());
                 self.count(|tally| *tally.gaps.entry(name).or_default() += 1);
                 Resume::Run(0)
@@ -409,6 +414,7 @@ impl<'a> Supervisor<'a> {
             .filter(|(tid, thread)| thread.wait.is_some() && may_be_waiting(**tid));
         let waiting: Vec<i32> = waiting.map(|(tid, _)| *tid).collect();
         for tid in waiting {
+            self.note_length(tid);
             // One that is gone has nothing to be armed again.
             if trace::interrupt(tid).is_ok() {
                 self.interrupted.insert(tid);
@@ -431,21 +437,25 @@ impl<'a> Supervisor<'a> {
         let Some(thread) = self.threads.get_mut(&tid) else {
             return Ok(());
         };
-        let number = registers.call();
+        let mut number = registers.call();
         if !arch::may_wait(number) || !ended_early(registers.result()) {
             return Ok(());
         }
-        let mut number = number;
+        let mut same = thread
+            .wait
+            .is_some_and(|begun| begun.registers.same_call(&registers));
         if arch::is_restart(number) {
             // The kernel would go on with the timeout that it knows.
             let Some(begun) = &thread.wait else {
                 return Ok(());
             };
             number = begun.registers.call();
+            same = true;
         }
         registers.call_again(number);
         trace::set_registers(tid, &registers)?;
-        thread.again = true;
+        // A wait without a timeout passes the filter: what it would be the continuation of is long over.
+        thread.again = same;
         self.count(|tally| tally.rearmed += 1);
         Ok(())
     }

@@ -76,7 +76,7 @@ pub(super) fn resume(tid: i32, how: Resume) -> io::Result<()> {
     }
 }
 
-/// The number that comes with the last event: of the new process or thread, or of the filter's answer.
+/// The number that comes with the last event: of the new process or thread.
 pub(super) fn message(tid: i32) -> io::Result<u64> {
     let mut message: libc::c_ulong = 0;
     request(libc::PTRACE_GETEVENTMSG, tid, 0, (&raw mut message).addr())?;

@@ -27,12 +27,10 @@ type Parts = [u64; 2];
 
 impl Supervisor<'_> {
     /// A thread begins a timed wait, or makes one again.
-    pub(super) fn begin_wait(&mut self, tid: i32) -> io::Result<Resume> {
-        let mut registers = trace::registers(tid)?;
+    pub(super) fn begin_wait(&mut self, tid: i32, mut registers: Registers) -> io::Result<Resume> {
         let before = registers;
         let monotonic = self.lines[libc::CLOCK_MONOTONIC as usize].new;
         let now_ns = monotonic.own(clock_ns(libc::CLOCK_MONOTONIC));
-        let lines = &self.lines;
         let (Some(thread), Some(wait)) = (self.threads.get_mut(&tid), arch::wait(&registers))
         else {
             return Ok(Resume::Run(0));
@@ -40,54 +38,64 @@ impl Supervisor<'_> {
         let Some(process) = self.processes.get(&thread.process) else {
             return Ok(Resume::Run(0));
         };
-        let argument = registers.argument(wait.argument);
         let again = std::mem::take(&mut thread.again);
         let earlier = thread
             .wait
             .filter(|begun| again && begun.registers.same_call(&registers));
-        let begun = earlier.unwrap_or_else(|| Begun {
+        let mut begun = earlier.unwrap_or(Begun {
             at_ns: now_ns,
-            length_ns: process.length_ns(wait.timeout, argument),
+            length_ns: None,
             registers,
         });
-        thread.wait = Some(begun);
-        let real_ns = match (wait.timeout, begun.length_ns) {
-            (Timeout::Absolute(clock), _) if is_skewed(clock) => {
-                let segment = lines[clock as usize].new;
-                let deadline_ns = process.read_ns(argument, NS_PER_S);
-                deadline_ns
-                    .filter(|_| !segment.is_true())
-                    .map(|ns| segment.real(ns))
+        let real_ns = match wait.timeout {
+            Timeout::Absolute(clock) if is_skewed(clock) => {
+                let segment = self.lines[clock as usize].new;
+                (!segment.is_true())
+                    .then(|| process.read_ns(registers.argument(wait.argument), NS_PER_S))
+                    .flatten()
+                    .map(|deadline_ns| segment.real(deadline_ns))
             }
-            (_, Some(length_ns)) if earlier.is_some() || !monotonic.keeps_lengths() => {
+            Timeout::Absolute(_) => None,
+            _ if earlier.is_none() && monotonic.keeps_lengths() => None,
+            _ => {
+                begun.length_ns = begun
+                    .length_ns
+                    .or_else(|| process.length_ns(&wait, &registers));
                 let gone_ns = now_ns.saturating_sub(begun.at_ns);
-                Some(monotonic.real_length(length_ns.saturating_sub(gone_ns)))
+                begun
+                    .length_ns
+                    .map(|length_ns| monotonic.real_length(length_ns.saturating_sub(gone_ns)))
             }
-            _ => None,
         };
-        let mut how = Resume::Run(0);
-        let mut missed = false;
-        if let Some(real_ns) = real_ns {
-            if process.replace(thread, &wait, &mut registers, real_ns) {
-                thread.on_return = Some(OnReturn {
-                    registers: before,
-                    wait,
-                });
-                how = Resume::ToReturn(0);
-            } else {
-                missed = true;
-            }
+        thread.wait = Some(begun);
+        let rewritten =
+            real_ns.is_some_and(|real_ns| process.replace(thread, &wait, &mut registers, real_ns));
+        if rewritten {
+            let registers = before;
+            thread.on_return = Some(OnReturn { registers, wait });
         }
-        let rewritten = how != Resume::Run(0);
         self.count(|tally| {
             tally.waits += 1;
             tally.rewritten += u64::from(rewritten);
-            tally.missed += u64::from(missed);
+            tally.missed += u64::from(real_ns.is_some() && !rewritten);
         });
-        if rewritten {
-            trace::set_registers(tid, &registers)?;
+        if !rewritten {
+            return Ok(Resume::Run(0));
         }
-        Ok(how)
+        trace::set_registers(tid, &registers)?;
+        Ok(Resume::ToReturn(0))
+    }
+
+    /// Reads how long the wait is to last that a thread is in, while that can still be read.
+    pub(super) fn note_length(&mut self, tid: i32) {
+        if let Some(thread) = self.threads.get_mut(&tid)
+            && let Some(begun) = &mut thread.wait
+            && begun.length_ns.is_none()
+            && let Some(wait) = arch::wait(&begun.registers)
+            && let Some(process) = self.processes.get(&thread.process)
+        {
+            begun.length_ns = process.length_ns(&wait, &begun.registers);
+        }
     }
 
     /// A thread returns from a call whose arguments were replaced.
@@ -111,8 +119,11 @@ impl Supervisor<'_> {
     }
 
     /// A thread reads a clock by a system call: it is answered here and the call is not made.
-    pub(super) fn answer_reading(&mut self, tid: i32) -> io::Result<Resume> {
-        let mut registers = trace::registers(tid)?;
+    pub(super) fn answer_reading(
+        &mut self,
+        tid: i32,
+        mut registers: Registers,
+    ) -> io::Result<Resume> {
         let process = self
             .threads
             .get(&tid)
@@ -160,9 +171,8 @@ impl Supervisor<'_> {
     }
 
     /// A thread sets a timerfd.
-    pub(super) fn set_timer(&mut self, tid: i32) -> io::Result<Resume> {
+    pub(super) fn set_timer(&mut self, tid: i32, mut registers: Registers) -> io::Result<Resume> {
         const ARGUMENT: usize = 2;
-        let mut registers = trace::registers(tid)?;
         let before = registers;
         let lines = &self.lines;
         let Some(thread) = self.threads.get_mut(&tid) else {
@@ -218,8 +228,9 @@ impl Supervisor<'_> {
 
 impl Process {
     /// A length of time that is a wait's timeout, in nanoseconds, if it is one and the kernel would take it.
-    fn length_ns(&self, timeout: Timeout, argument: u64) -> Option<u64> {
-        match timeout {
+    fn length_ns(&self, wait: &Wait, registers: &Registers) -> Option<u64> {
+        let argument = registers.argument(wait.argument);
+        match wait.timeout {
             Timeout::Milliseconds { .. } => {
                 let milliseconds = u64::try_from(argument as i32).ok()?;
                 Some(milliseconds * NS_PER_MS)

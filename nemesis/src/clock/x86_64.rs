@@ -325,12 +325,15 @@ pub(super) fn gap_name(number: i64) -> &'static str {
     }
 }
 
+/// Why the filter stops a call.
+pub(super) fn why(number: i64) -> Option<Why> {
+    let entry = CALLS.iter().find(|(call, _, _)| *call == number);
+    entry.map(|(_, _, why)| *why)
+}
+
 /// Whether a thread may wait in this call for a time that a change of its clock changes too.
 pub(super) fn may_wait(number: i64) -> bool {
-    number == RESTART
-        || CALLS
-            .iter()
-            .any(|(call, _, why)| *call == number && *why == Why::Wait)
+    number == RESTART || why(number) == Some(Why::Wait)
 }
 
 /// Whether this is the kernel's own continuation of an earlier call.

@@ -12,6 +12,7 @@ pub mod links;
 pub mod nft;
 pub mod probe;
 pub mod proof;
+pub(crate) mod scheduling;
 pub mod sigstop;
 pub mod stopper;
 pub mod switch;

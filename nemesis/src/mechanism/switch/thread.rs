@@ -22,9 +22,10 @@ use super::flight::{Flight, Waiting};
 use super::frame::{self, HEADER_LEN};
 use super::link::{Cause, Fate, LinkRule, is_cut};
 use super::rule::Effect;
-use super::sys::{self, Scheduling};
+use super::sys;
 use super::{Command, Installation, Port, RuleId};
 use crate::Now;
+use crate::mechanism::scheduling::{self, Scheduling};
 
 /// Marks the descriptor of the commands among the events.
 const COMMANDS: u64 = u64::MAX;
@@ -110,7 +111,7 @@ impl Forwarder {
     fn run(&mut self, commands: &Receiver<Command>) -> io::Result<()> {
         // Neither is worth dying for: without them frames are a little later, and lateness is measured.
         let _ = nix::sys::prctl::set_timerslack(1);
-        let _ = sys::schedule(Scheduling::ShortSlices);
+        let _ = scheduling::schedule(Scheduling::ShortSlices);
         let mut events = [EpollEvent::empty(); 64];
         let mut buffer = vec![0; LARGEST_FRAME];
         loop {
@@ -254,7 +255,7 @@ impl Forwarder {
         } else {
             Scheduling::ShortSlices
         };
-        if wanted != self.scheduling && sys::schedule(wanted).is_ok() {
+        if wanted != self.scheduling && scheduling::schedule(wanted).is_ok() {
             self.scheduling = wanted;
         }
     }
