@@ -18,6 +18,8 @@ pub enum Target {
     Waiter,
     /// Any client host.
     Client,
+    /// Every client host.
+    Clients,
     /// The node that leads the lock service.
     Leader,
     /// Any node that does not lead.
@@ -37,10 +39,11 @@ pub enum Target {
 }
 
 /// The targets that are a single word, with that word. The only place where the two meet.
-const WORDS: [(&str, Target); 9] = [
+const WORDS: [(&str, Target); 10] = [
     ("holder", Target::Holder),
     ("waiter", Target::Waiter),
     ("client", Target::Client),
+    ("clients", Target::Clients),
     ("leader", Target::Leader),
     ("follower", Target::Follower),
     ("one", Target::One),
@@ -59,6 +62,7 @@ pub const ALL_FORMS: &[&str] = &[
     "holder",
     "waiter",
     "client",
+    "clients",
     "leader",
     "follower",
     "one",
@@ -103,6 +107,12 @@ impl Target {
                 listed.expect("every target without a name is in WORDS").0
             }
         }
+    }
+
+    /// Whether this is client hosts, and not nodes.
+    #[must_use]
+    pub fn is_client(&self) -> bool {
+        !NODE_FORMS.contains(&self.form())
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use checkers::history::{End, EndReason, Event, FORMAT_VERSION, FinalRead, Header};
-use nemesis::{Engine, Target};
+use nemesis::Engine;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use tokio::runtime::Handle;
@@ -164,7 +164,7 @@ impl SetUp<'_> {
         let client_nodes = (0..hosts.len()).map(|index| cluster.info.node_of(index).name.clone());
         let world = world.with_helpers(faultable(helpers));
         let world = Arc::new(world.with_network(Ok(place.network.links()), client_nodes.collect()));
-        let every_node = arm.faults.iter().any(|fault| reaches_nodes(&fault.target));
+        let every_node = arm.faults.iter().any(|fault| !fault.target.is_client());
         let watching = observers::start(
             &cluster,
             every_node,
@@ -433,14 +433,6 @@ impl SetUp<'_> {
             "the final content of register {key} cannot be read within {FINAL_READ_LIMIT:?}: {why}"
         ))
     }
-}
-
-/// Whether a fault on this target can pause an observer's node.
-fn reaches_nodes(target: &Target) -> bool {
-    !matches!(
-        target,
-        Target::Holder | Target::Waiter | Target::Client | Target::ClientHost(_)
-    )
 }
 
 fn finish(recorder: Recorder, recording: super::recorder::RecorderThread) -> Result<()> {

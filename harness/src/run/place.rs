@@ -81,7 +81,7 @@ impl Place {
     pub fn node_clock(&self, name: &str) -> Option<HostClock> {
         let reaches = |target: &Target| match target {
             Target::Node(node) => node == name,
-            other => !is_client(other),
+            other => !other.is_client(),
         };
         let clocked = self.clock_targets.iter().any(reaches);
         clocked.then(|| HostClock::new(name))
@@ -92,7 +92,7 @@ impl Place {
     pub fn client_clock(&self, name: &str) -> Option<HostClock> {
         let reaches = |target: &Target| match target {
             Target::ClientHost(client) => client == name,
-            other => is_client(other),
+            other => other.is_client(),
         };
         let clocked = self.clock_targets.iter().any(reaches);
         clocked.then(|| HostClock::new(name))
@@ -121,12 +121,4 @@ impl Place {
 /// Host numbers are far below what an address can hold; scenario files are checked for it.
 pub(super) fn small(number: u32) -> u16 {
     u16::try_from(number).unwrap_or(u16::MAX)
-}
-
-/// Whether a target is a client host.
-fn is_client(target: &Target) -> bool {
-    matches!(
-        target,
-        Target::Holder | Target::Waiter | Target::Client | Target::ClientHost(_)
-    )
 }

@@ -163,6 +163,11 @@ fn one(hosts: &[Arc<dyn FaultableHost>], pick: u64) -> Hosts {
         .collect()
 }
 
+fn every(hosts: &[Arc<dyn FaultableHost>]) -> Hosts {
+    let hosts = hosts.iter().cloned();
+    hosts.map(|host| host as Arc<dyn HostControl>).collect()
+}
+
 impl nemesis::World for World {
     fn roster(&self) -> Roster {
         let nodes = self.client_nodes.iter().cloned().map(Some);
@@ -213,6 +218,7 @@ impl nemesis::World for World {
                 self.client_named(&waiters, pick, "waiter")
             }
             Target::Client => Ok(one(&self.clients, pick)),
+            Target::Clients => Ok(every(&self.clients)),
             Target::Leader => Self::named(
                 &self.nodes,
                 &(self.leader)().ok_or("the cluster has no leader now")?,
@@ -234,7 +240,7 @@ impl nemesis::World for World {
             Target::One => Ok(self.some_nodes(1, pick)),
             Target::Minority => Ok(self.some_nodes(nodes.saturating_sub(1) / 2, pick)),
             Target::Majority => Ok(self.some_nodes(nodes / 2 + 1, pick)),
-            Target::All => Ok(self.some_nodes(nodes, 0)),
+            Target::All => Ok(every(&self.nodes)),
             Target::Node(name) => {
                 Self::named(&self.nodes, name).or_else(|_| Self::named(&self.helpers, name))
             }

@@ -4,7 +4,7 @@
 
 use nemesis::Target;
 
-pub(super) const SYNTAX: &str = "holder, waiter, client, leader, follower, one, all, minority, majority, node:n1 … or client:c1 …";
+pub(super) const SYNTAX: &str = "holder, waiter, client, clients, leader, follower, one, all, minority, majority, node:n1 … or client:c1 …";
 
 /// Reads `holder`, `node:n1`, `client:c1` …; a name must be one that a host can have.
 pub(super) fn parse(text: &str) -> Option<Target> {

@@ -6,6 +6,7 @@
 mod accidents;
 mod bench;
 mod builtin;
+mod clock;
 mod consul;
 mod disk;
 mod etcd;

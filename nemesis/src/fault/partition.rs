@@ -81,7 +81,7 @@ fn check(target: &Target, params: &Params) -> Result<(), String> {
         return Err("a `flap` above zero".to_owned());
     }
     if shape != "isolate" {
-        if !NODE_FORMS.contains(&target.form()) {
+        if target.is_client() {
             return Err(format!(
                 "a target that is a node ({}) beside shape = \"{shape}\", which splits the nodes",
                 NODE_FORMS.join(", ")
@@ -101,10 +101,9 @@ fn check(target: &Target, params: &Params) -> Result<(), String> {
 
 /// What was expected of the other end of a fault's links, if it cannot be what it is.
 pub(super) fn check_peers(target: &Target, peers: &Peers, key: &str) -> Result<(), String> {
-    let is_node = NODE_FORMS.contains(&target.form());
     match peers {
-        Peers::ItsNode if is_node => Err(format!(
-            "a client as the target (holder, waiter, client, client:NAME) beside {key} = \"its-node\""
+        Peers::ItsNode if !target.is_client() => Err(format!(
+            "a client as the target (holder, waiter, client, clients, client:NAME) beside {key} = \"its-node\""
         )),
         Peers::Only(other) if other == target && named(target) => Err(format!(
             "two different hosts as `target` and `{key}`: a host has no link to itself"
@@ -116,7 +115,7 @@ pub(super) fn check_peers(target: &Target, peers: &Peers, key: &str) -> Result<(
 fn named(target: &Target) -> bool {
     matches!(
         target,
-        Target::Node(_) | Target::ClientHost(_) | Target::Leader | Target::All
+        Target::Node(_) | Target::ClientHost(_) | Target::Leader | Target::All | Target::Clients
     )
 }
 

@@ -284,7 +284,9 @@ impl World for GroupWorld {
         match target {
             Target::Node(name) | Target::ClientHost(name) => Ok(named(name)),
             Target::Holder => about.map(named).ok_or("nobody holds a lock".to_owned()),
-            Target::All => Ok(self.0.iter().map(|host| Arc::clone(host) as _).collect()),
+            Target::All | Target::Clients => {
+                Ok(self.0.iter().map(|host| Arc::clone(host) as _).collect())
+            }
             Target::Leader => panic!("the world is broken"),
             _ => {
                 let index = usize::try_from(pick).expect("64 bits") % self.0.len();
