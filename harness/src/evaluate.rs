@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::scenario::Expectation;
 use crate::store::{self, StoreError, names};
+use crate::sweep::{self, Sweep};
 use crate::trial::{FORMAT_VERSION, RunPlan, TrialPlan};
 
 /// What a trial, an arm or a run came to.
@@ -117,6 +118,9 @@ pub struct RunVerdict {
     pub conclusion: Conclusion,
     /// The arms, in the scenario's order.
     pub arms: Vec<ArmVerdict>,
+    /// What its sweeps came to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sweeps: Vec<Sweep>,
 }
 
 /// Checks the trial in `folder` anew, without writing anything.
@@ -355,6 +359,7 @@ pub fn run(plan: &RunPlan, trials: Vec<TrialVerdict>) -> RunVerdict {
         title: plan.scenario.title.clone(),
         seed: plan.scenario.seed,
         conclusion,
+        sweeps: sweep::of_run(&plan.scenario.arms, plan.scenario.trials, &arms),
         arms,
     }
 }

@@ -14,4 +14,5 @@ pub mod run;
 pub mod sandbox;
 pub mod scenario;
 pub mod store;
+pub mod sweep;
 pub mod trial;

@@ -20,6 +20,12 @@ pub fn tell(plan: &RunPlan, verdict: &RunVerdict, folder: &Path) -> String {
     for arm in &verdict.arms {
         let _ = writeln!(story, "{}", sentence(arm));
     }
+    if !verdict.sweeps.is_empty() {
+        story.push('\n');
+    }
+    for sweep in &verdict.sweeps {
+        let _ = writeln!(story, "Sweep over {sweep}.");
+    }
     if let Some((trial, witness)) = first_witness(verdict) {
         let _ = write!(
             story,

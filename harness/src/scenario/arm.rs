@@ -9,7 +9,7 @@ use super::node::{Entry, Node, Origin, Value, shortened};
 use super::overrides::{self, Override};
 use nemesis::FaultPlan;
 
-use super::plan::{ArmPlan, WorkloadPlan};
+use super::plan::{ArmPlan, SweepPoint, WorkloadPlan};
 use super::possible::impossible;
 use super::read::{Context, Section};
 use super::suggest::did_you_mean;
@@ -26,6 +26,7 @@ pub(super) struct ArmHead {
     whole: bool,
     expect: Vec<Expected>,
     holds_in: HoldsIn,
+    sweep: Option<SweepPoint>,
 }
 
 /// An expectation and where it is written.
@@ -53,6 +54,14 @@ pub(super) fn read_heads(top: &Section<'_>) -> Vec<ArmHead> {
                 None,
             );
         }
+        if head.sweep.is_some() && heads.iter().any(|other| other.sweep == head.sweep) {
+            section.problem(
+                "point",
+                "a point that no other arm of this sweep has",
+                "the same again",
+                None,
+            );
+        }
         heads.push(head);
     }
     if heads.is_empty() {
@@ -63,6 +72,7 @@ pub(super) fn read_heads(top: &Section<'_>) -> Vec<ArmHead> {
             whole: true,
             expect: Vec::new(),
             holds_in: HoldsIn::All,
+            sweep: None,
         });
     }
     heads
@@ -91,6 +101,7 @@ fn read_head(section: &Section<'_>, faults: usize, number: usize) -> ArmHead {
             .filter_map(|entry| read_expectation(section, entry))
             .collect(),
         holds_in: read_holds_in(section),
+        sweep: read_sweep(section),
     }
 }
 
@@ -161,6 +172,31 @@ fn read_expectation(section: &Section<'_>, entry: &Entry) -> Option<Expected> {
             report(at, expected, entry.node.describe(), Some(error.to_string()));
             None
         }
+    }
+}
+
+fn read_sweep(section: &Section<'_>) -> Option<SweepPoint> {
+    match (section.text("sweep"), section.text("point")) {
+        (Some(sweep), Some(point)) => Some(SweepPoint { sweep, point }),
+        (Some(_), None) if section.written("point").is_none() => {
+            section.problem_here(
+                "`point` beside `sweep`",
+                "none",
+                Some(
+                    "add where in the sweep this arm stands, such as point = \"0.25x\"".to_owned(),
+                ),
+            );
+            None
+        }
+        (None, Some(_)) if section.written("sweep").is_none() => {
+            section.problem_here(
+                "`sweep` beside `point`",
+                "none",
+                Some("add the sweep's name, such as sweep = \"clock rate\"".to_owned()),
+            );
+            None
+        }
+        _ => None,
     }
 }
 
@@ -242,6 +278,7 @@ impl ArmHead {
                 .map(|expected| expected.expectation.clone())
                 .collect(),
             holds_in: self.holds_in,
+            sweep: self.sweep.clone(),
         })
     }
 

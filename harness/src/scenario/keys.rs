@@ -346,7 +346,7 @@ pub(super) const KEYS: &[Key] = &[
 
     key(Fault, "kind", Name(Registry::Faults), Required).shown("\"pause\"", "What happens."),
     key(Fault, "target", Kind::Target, Required)
-        .shown("\"holder\"", "To whom. `one` and `all` are nodes; `node:n1` and `client:c1` name a host."),
+        .shown("\"holder\"", "To whom. `one` and `all` are nodes, `clients` is every client host; `node:n1` and `client:c1` name a host."),
     key(Fault, "when", Kind::Table(When), Required)
         .shown("{ every = \"5s\" }", "When: at a time, again and again, on an event, or whenever it is drawn by its weight."),
     key(Fault, "lasts", Kind::Lasts, Optional("for good, where the fault allows it"))
@@ -390,6 +390,12 @@ pub(super) const KEYS: &[Key] = &[
             "What each metric must be: one or more of `>`, `>=`, `<`, `<=`, `==`, `!=` with a number, all of which must hold."),
     key(Arm, "holds_in", Kind::HoldsIn, Default("\"all\""))
         .shown("\"3/10\"", "In how many trials: `all`, `any`, or at least a share, rounded up."),
+    key(Arm, "sweep", Text, Optional("in none"))
+        .shown("\"ttl 3 s, rate of the holder's clock\"",
+            "The sweep that it is a point of. The run's end names the first unsafe point of each sweep, in the order of the \
+            file (write them from harmless to harmful): where two clients held one lock at once or a write was lost."),
+    key(Arm, "point", Text, Optional("none"))
+        .shown("\"0.25x\"", "With `sweep`: the point, as it is to be printed."),
 ];
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ pub use holds_in::{HoldsIn, HoldsInError};
 pub use known::{
     Known, KnownBackend, KnownFault, KnownLock, KnownMetric, KnownResource, KnownWorkload,
 };
-pub use plan::{ArmPlan, ClusterPlan, Resolved, Tuning, WorkloadPlan};
+pub use plan::{ArmPlan, ClusterPlan, Resolved, SweepPoint, Tuning, WorkloadPlan};
 pub use reference::reference;
 
 use error::Problem;

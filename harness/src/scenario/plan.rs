@@ -56,6 +56,19 @@ pub struct ArmPlan {
     pub expect: Vec<Expectation>,
     /// In how many trials.
     pub holds_in: HoldsIn,
+    /// The sweep that it is a point of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sweep: Option<SweepPoint>,
+}
+
+/// Where an arm stands in a sweep.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SweepPoint {
+    /// The sweep's name.
+    pub sweep: String,
+    /// The point, as it is to be printed.
+    pub point: String,
 }
 
 /// A lock service to start.

@@ -320,6 +320,21 @@ fn in_an_arm() {
                 with("\"unfenced\"", "\"unfenced\"\nholds_in = \"11/10\""),
             ),
             (
+                "a point of no sweep",
+                with("\"unfenced\"", "\"unfenced\"\npoint = \"0.5x\""),
+            ),
+            (
+                "a sweep without its point",
+                with("\"unfenced\"", "\"unfenced\"\nsweep = \"clock rate\""),
+            ),
+            (
+                "a point twice",
+                with("\"unfenced\"", "\"unfenced\"\nsweep = \"s\"\npoint = \"1\"").replace(
+                    "name   = \"fenced\"",
+                    "name = \"fenced\"\nsweep = \"s\"\npoint = \"1\"",
+                ),
+            ),
+            (
                 "unknown key set",
                 set("{ \"workload.discpline\" = \"token\" }"),
             ),
