@@ -25,6 +25,7 @@ pub mod plan;
 pub mod receipt;
 pub mod schedule;
 pub mod target;
+pub mod ticking;
 pub mod trigger;
 
 mod draw;

@@ -47,6 +47,8 @@ enum Verb {
     #[command(hide = true)]
     ClockCanary,
     #[command(hide = true)]
+    ClockSubject(bench::clock::subject::SubjectArgs),
+    #[command(hide = true)]
     Controller(parts::ControllerArgs),
     #[command(hide = true)]
     BuiltinServer(parts::BuiltinServerArgs),
@@ -82,6 +84,7 @@ pub fn main() -> ExitCode {
         Verb::DoctorInside => Ok(crate::doctor::inside::main(crate::doctor::inherited_pipe())),
         Verb::Worker => parts::worker(),
         Verb::ClockCanary => return nemesis::clock::canary::main(),
+        Verb::ClockSubject(args) => return bench::clock::subject::main(&args),
         Verb::Controller(args) => Ok(parts::controller(&args)),
         Verb::BuiltinServer(args) => parts::builtin_server(&args),
     };

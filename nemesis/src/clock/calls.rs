@@ -2,6 +2,8 @@
 //!
 //! Types only, the same on every architecture; the tables are in `x86_64`.
 
+use super::arch::Registers;
+
 /// What a call's timeout is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Timeout {
@@ -41,6 +43,17 @@ pub(super) struct Wait {
     pub(super) timeout: Timeout,
     /// Time left.
     pub(super) left: Left,
+}
+
+impl Wait {
+    /// Whether the kernel may write to where the timeout is when the call ends early.
+    pub(super) fn overwrites_timeout(&self, registers: &Registers) -> bool {
+        match self.left {
+            Left::Nowhere => false,
+            Left::InTimeout => true,
+            Left::WhenInterrupted(index) => registers.argument(index) != 0,
+        }
+    }
 }
 
 /// When a system call reaches the supervisor.

@@ -68,8 +68,8 @@ pub(super) struct Begun {
     /// When, in own monotonic time.
     pub(super) at_ns: u64,
     /// How long it is to last in own time, if it is relative and that was needed: at rate 1 a timeout is
-    /// read only when the clock changes meanwhile. Not to be read once the call has returned: the kernel
-    /// may have put what was left in its place.
+    /// read only when the clock changes meanwhile, unless the kernel may have put what was left in its
+    /// place by then.
     pub(super) length_ns: Option<u64>,
     /// The registers with which it began.
     pub(super) registers: Registers,

@@ -42,9 +42,12 @@ impl Supervisor<'_> {
         let earlier = thread
             .wait
             .filter(|begun| again && begun.registers.same_call(&registers));
-        let mut begun = earlier.unwrap_or(Begun {
+        let mut begun = earlier.unwrap_or_else(|| Begun {
             at_ns: now_ns,
-            length_ns: None,
+            length_ns: wait
+                .overwrites_timeout(&registers)
+                .then(|| process.length_ns(&wait, &registers))
+                .flatten(),
             registers,
         });
         let real_ns = match wait.timeout {

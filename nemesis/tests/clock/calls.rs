@@ -121,3 +121,24 @@ fn a_call_s_arguments_come_back_and_the_time_left_is_in_own_time() {
     let gaps = clock.tally().gaps;
     assert_eq!(gaps.get("setitimer"), Some(&1), "{gaps:?}");
 }
+
+/// A change of the clock interrupts a wait without a timeout too, and the next wait from the same place is a
+/// whole one and no rest of an older.
+#[test]
+fn a_wait_after_an_interrupted_one_is_whole() {
+    let clock = HostClock::new("n1");
+    let mut child = clock
+        .spawn(subject("stale").stdout(Stdio::piped()))
+        .expect("started");
+    let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+    assert_eq!(lines.next().expect("a line").expect("text"), "waiting");
+    thread::sleep(Duration::from_millis(300));
+    clock.set_rate(2.0).expect("set");
+    let own_ms: u64 = lines
+        .next()
+        .expect("a line")
+        .expect("text")
+        .parse()
+        .expect("a number");
+    assert!((1000..1400).contains(&own_ms), "{own_ms}");
+}

@@ -1,21 +1,26 @@
 //! `fencepost bench clock`: how exact a clock of one's own is, and what it costs. It prints what it measured
 //! and judges nothing.
 //!
-//! No sandbox: the canaries and etcd are children of this process, on the loopback interface.
+//! No sandbox: the canaries, programs and servers are children of this process, on the loopback interface.
 
-use std::path::PathBuf;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use nemesis::clock::HostClock;
-use nemesis::clock::canary::{Canary, Heard, Sample};
+use nemesis::clock::canary::Canary;
 use workloads::truth::now_ns;
 
 use crate::exit::Exit;
-use crate::provision::{Provisioner, Wanted};
+use crate::provision::{ProvisionError, Provisioner, Wanted};
 
+mod canary;
 mod overhead;
+mod redis;
+mod runtimes;
+pub mod subject;
 
 /// How exact a clock of one's own is, and what it costs
 #[derive(Debug, Args)]
@@ -23,16 +28,30 @@ pub struct ClockArgs {
     /// How long to measure each
     #[arg(long, default_value_t = 10)]
     seconds: u64,
+    /// Measure this only; may be given several times
+    #[arg(long, value_name = "PART")]
+    only: Vec<Part>,
     /// An etcd binary to measure the cost with, instead of looking for one
     #[arg(long)]
     etcd: Option<PathBuf>,
-    /// Leave out what needs etcd
+    /// A redis-server binary to measure, instead of looking for one
     #[arg(long)]
-    no_etcd: bool,
+    redis: Option<PathBuf>,
 }
 
-/// The rates that are measured.
-const RATES: [f64; 5] = [0.5, 1.0, 1.01, 2.0, 10.0];
+/// What can be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// The canary: readings, sleeps and condition variables against true stamps of its own
+    Canary,
+    /// Programs of other runtimes and redis-server, seen from outside
+    Runtimes,
+    /// How long a change takes while a wait is in flight
+    Changes,
+    /// What a wait costs, and what it costs etcd
+    Cost,
+}
+
 /// How often the clock is changed to time a change.
 const CHANGES: usize = 1000;
 
@@ -42,81 +61,39 @@ const CHANGES: usize = 1000;
 /// What keeps the measurement from running.
 pub fn run(args: &ClockArgs) -> Result<Exit> {
     let length = Duration::from_secs(args.seconds);
-    println!(
-        "a Rust program, {} s each{:>17} {:>13} {:>13} {:>13}",
-        args.seconds, "rate error", "sleep late", "condvar late", "worst reading"
-    );
-    for rate in RATES {
-        measure_rate(rate, length)?;
+    let wanted = |part| args.only.is_empty() || args.only.contains(&part);
+    if wanted(Part::Canary) {
+        canary::measure(length)?;
     }
-    measure_changes()?;
-    if !args.no_etcd {
-        let wanted = Wanted {
-            backend: "etcd".to_owned(),
-            version: None,
-        };
-        let note = |line: &str| eprintln!("{line}");
-        match Provisioner::from_env().locate(&wanted, args.etcd.as_deref(), &note) {
-            Ok(located) => overhead::measure(&located.path, length)?,
-            Err(error) => eprintln!("the cost is left out: {error}"),
+    if wanted(Part::Runtimes) {
+        let redis = locate("redis", args.redis.as_deref());
+        runtimes::measure(length, redis)?;
+    }
+    if wanted(Part::Changes) {
+        measure_changes()?;
+    }
+    if wanted(Part::Cost) {
+        overhead::measure_calls()?;
+        match locate("etcd", args.etcd.as_deref()) {
+            Ok(etcd) => overhead::measure_etcd(&etcd, length)?,
+            Err(error) => println!("what it costs etcd is left out: {error}"),
         }
     }
     Ok(Exit::Met)
 }
 
-fn measure_rate(rate: f64, length: Duration) -> Result<()> {
-    let clock = HostClock::new("bench");
-    clock.set_rate(rate)?;
-    let canary = Canary::start(&clock, now_ns)?;
-    let from_ns = now_ns();
-    std::thread::sleep(length);
-    let heard = canary.between(from_ns, now_ns());
-    let mut worst_ns = 0;
-    let reads: Vec<(u64, u64)> = heard
-        .iter()
-        .filter_map(|one| match one.sample {
-            Sample::Read {
-                before_ns,
-                monotonic_ns,
-                after_ns,
-                ..
-            } => {
-                let low = clock.monotonic_at(before_ns).saturating_sub(monotonic_ns);
-                let high = monotonic_ns.saturating_sub(clock.monotonic_at(after_ns));
-                worst_ns = worst_ns.max(low).max(high);
-                Some((before_ns, monotonic_ns))
-            }
-            _ => None,
-        })
-        .collect();
-    let (first, last) = (reads.first(), reads.last());
-    let (first, last) = first.zip(last).context("the canary told nothing")?;
-    let achieved = (last.1 - first.1) as f64 / (last.0 - first.0) as f64;
-    let slept = late(&heard, rate, |sample| matches!(sample, Sample::Slept(_)));
-    let waited = late(&heard, rate, |sample| matches!(sample, Sample::Waited(_)));
-    println!(
-        "  at {:<6}{:>34.6} % {slept:>10.3} ms {waited:>10.3} ms {:>10.3} µs",
-        format!("{rate}×"),
-        (achieved / rate - 1.0) * 100.0,
-        worst_ns as f64 / 1e3,
-    );
-    Ok(())
-}
-
-/// Median of how much later than it should the waits of one kind ended, in milliseconds of real time.
-fn late(heard: &[Heard], rate: f64, kind: fn(&Sample) -> bool) -> f64 {
-    let late = heard.iter().filter(|one| kind(&one.sample));
-    let mut late: Vec<f64> = late
-        .filter_map(|one| match one.sample {
-            Sample::Slept(nap) | Sample::Waited(nap) => {
-                let took_ns = nap.ended_ns.saturating_sub(nap.began_ns) as f64;
-                Some((took_ns - nap.asked_ns as f64 / rate) / 1e6)
-            }
-            Sample::Read { .. } => None,
-        })
-        .collect();
-    late.sort_unstable_by(f64::total_cmp);
-    late.get(late.len() / 2).copied().unwrap_or(f64::NAN)
+/// The binary of a backend, given or found.
+fn locate(backend: &str, given: Option<&Path>) -> Result<PathBuf, ProvisionError> {
+    let wanted = Wanted {
+        backend: backend.to_owned(),
+        version: None,
+    };
+    if let Some(path) = given {
+        return Ok(path.to_owned());
+    }
+    let note = |line: &str| eprintln!("{line}");
+    let located = Provisioner::from_env().locate(&wanted, None, &note)?;
+    Ok(located.path)
 }
 
 fn measure_changes() -> Result<()> {
@@ -136,4 +113,43 @@ fn measure_changes() -> Result<()> {
         times[CHANGES - 1].as_secs_f64() * 1e3
     );
     Ok(())
+}
+
+/// A folder for what is measured, in memory where that can be had: a disk would drown everything else. It
+/// is removed when this is dropped.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Result<Self> {
+        let memory = Path::new("/dev/shm");
+        let parent = if memory.is_dir() {
+            memory.to_owned()
+        } else {
+            std::env::temp_dir()
+        };
+        let folder = parent.join(format!("fencepost-bench-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder)
+            .with_context(|| format!("cannot create {}", folder.display()))?;
+        Ok(Self(folder))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // It lies where everything is removed in the end.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// An address that nobody listens on just now.
+fn free_address() -> Result<SocketAddr> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    Ok(listener.local_addr()?)
+}
+
+/// The middle one, and the bounds of the middle half.
+fn quartiles(mut values: Vec<f64>) -> [f64; 3] {
+    values.sort_unstable_by(f64::total_cmp);
+    let at = |share: usize| values.get(values.len() * share / 4).copied();
+    [1, 2, 3].map(|share| at(share).unwrap_or(f64::NAN))
 }

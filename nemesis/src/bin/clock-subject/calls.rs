@@ -154,3 +154,43 @@ fn registers_are_kept() -> bool {
     }
     (a, b, c, d, e) == (0, 0, 10, 44, 55)
 }
+
+/// Waits that are made from one place with one set of arguments: one with a timeout that is cut short, one
+/// without, and the first again, whose length it says in milliseconds of its own time.
+pub(crate) fn stale() -> ExitCode {
+    let mut pipe = [0; 2];
+    // SAFETY: the kernel writes two numbers.
+    unsafe { libc::pipe(pipe.as_mut_ptr()) };
+    let wake_after = |milliseconds| {
+        let writer = pipe[1];
+        std::thread::spawn(move || {
+            std::thread::sleep(std::time::Duration::from_millis(milliseconds));
+            // SAFETY: one byte that outlives the call.
+            unsafe { libc::write(writer, b"x".as_ptr().cast(), 1) };
+        })
+    };
+    let mut descriptor = libc::pollfd {
+        fd: pipe[0],
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    for (round, timeout) in [1000, -1, 1000].into_iter().enumerate() {
+        if round == 1 {
+            println!("waiting");
+        }
+        let waker = (round < 2).then(|| wake_after([100, 900][round]));
+        let began = std::time::Instant::now();
+        // SAFETY: one descriptor that outlives the call; a byte read.
+        unsafe {
+            libc::poll(&raw mut descriptor, 1, timeout);
+            if round < 2 {
+                libc::read(pipe[0], [0_u8].as_mut_ptr().cast(), 1);
+            }
+        }
+        drop(waker.map(std::thread::JoinHandle::join));
+        if round == 2 {
+            println!("{}", began.elapsed().as_millis());
+        }
+    }
+    ExitCode::SUCCESS
+}

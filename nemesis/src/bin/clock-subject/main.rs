@@ -4,11 +4,8 @@
 mod calls;
 mod launch;
 
-use std::io::Write;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::channel;
-use std::sync::{Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,7 +14,11 @@ fn main() -> ExitCode {
     match arguments.first().map(String::as_str) {
         Some(nemesis::clock::canary::SUBCOMMAND) => nemesis::clock::canary::main(),
         Some("spin") => spin(),
-        Some("tick") => tick(arguments.get(1).and_then(|text| text.parse().ok())),
+        Some("tick") => {
+            let milliseconds = arguments.get(1).and_then(|text| text.parse().ok());
+            nemesis::ticking::main(Duration::from_millis(milliseconds.unwrap_or(1000)))
+        }
+        Some("stale") => calls::stale(),
         Some("readings") => calls::readings(),
         Some("timers") => calls::timers(),
         Some("left") => calls::left(),
@@ -26,7 +27,7 @@ fn main() -> ExitCode {
         Some("launch-without-ptrace") => launch::launch_without(libc::SYS_ptrace),
         other => {
             eprintln!(
-                "expected clock-canary, spin, tick, readings, timers, left or a launch, found {other:?}"
+                "expected clock-canary, spin, tick, stale, readings, timers, left or a launch, found {other:?}"
             );
             ExitCode::from(2)
         }
@@ -59,25 +60,5 @@ fn spin() -> ExitCode {
         over.store(true, Ordering::Relaxed);
     });
     println!("{} {}", readings.into_inner(), backwards.into_inner());
-    ExitCode::SUCCESS
-}
-
-/// Says its own monotonic time, in nanoseconds, before and after each wait of that many milliseconds. The
-/// waits take turns: a sleep, a condition variable, a channel.
-fn tick(milliseconds: Option<u64>) -> ExitCode {
-    let length = Duration::from_millis(milliseconds.unwrap_or(1000));
-    let origin = Instant::now();
-    let (mutex, signalled) = (Mutex::new(()), Condvar::new());
-    let (_sender, receiver) = channel::<()>();
-    for turn in 0.. {
-        if writeln!(std::io::stdout(), "{}", origin.elapsed().as_nanos()).is_err() {
-            break;
-        }
-        match turn % 3 {
-            0 => thread::sleep(length),
-            1 => drop(signalled.wait_timeout_while(mutex.lock().expect("ours"), length, |()| true)),
-            _ => drop(receiver.recv_timeout(length)),
-        }
-    }
     ExitCode::SUCCESS
 }

@@ -1,10 +1,13 @@
-//! What a clock of its own costs a real etcd at rate 1, and at 2.
+//! What a clock of its own costs at rate 1 and at 2: a single wait, and a real etcd.
 //!
-//! The same puts against the same binary, with and without, in turns, because a busy machine drifts.
+//! One etcd a kind runs all the time, and they are measured in turns of a second or so, in another order each
+//! round, because a busy machine drifts. A ratio is between two turns of one round; its spread over the
+//! rounds says what it is worth.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::io::Read;
+use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -12,71 +15,123 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 use nemesis::clock::HostClock;
 use nemesis::clock::launch::Clocked;
+use tokio::runtime::Runtime;
 use workloads::reply::Reply;
 use workloads::resource::{self, Resource, ResourceConfig, Write};
 
-/// Clients of the busy arm.
+use super::{Scratch, free_address, quartiles};
+
+/// Clients when it is busy.
 const MANY: u64 = 32;
-/// Turns of each arm.
-const TURNS: usize = 3;
+/// Rounds: a turn of each kind.
+const ROUNDS: usize = 10;
+/// Calls whose cost is averaged.
+const CALLS: u64 = 20_000;
 
-/// How etcd is started.
-#[derive(Clone, Copy)]
-enum Arm {
-    Plain,
-    At(f64),
-}
+/// The kinds that are compared; the first is what the others are compared with.
+const KINDS: [(&str, Option<f64>); 3] = [
+    ("without", None),
+    ("with, at 1×", Some(1.0)),
+    ("with, at 2×", Some(2.0)),
+];
 
-/// Figures of one turn.
-#[derive(Clone, Copy)]
-struct Turn {
-    puts_per_s: f64,
-    alone_p50_ms: f64,
-}
-
-/// Measures and prints.
-pub(super) fn measure(etcd: &Path, length: Duration) -> Result<()> {
+/// Measures what a timed wait costs that is over at once, and prints it.
+pub(super) fn measure_calls() -> Result<()> {
+    let mut costs = Vec::new();
+    for (name, rate) in KINDS {
+        let mut command = Command::new(std::env::current_exe()?);
+        command
+            .args(["clock-subject", "waits", &CALLS.to_string()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        let mut said = String::new();
+        let mut process = Process::start(command, rate)?;
+        process
+            .out()
+            .context("it has no standard output")?
+            .read_to_string(&mut said)?;
+        let ns: u64 = said.trim().parse().context("it said no number")?;
+        costs.push(format!("{name} {:.2} µs", ns as f64 / 1e3));
+    }
     println!(
-        "etcd, one node{:>27} {MANY} clients {:>16}",
-        "", "one client"
+        "a timed wait that is over at once, on average of {CALLS}: {}",
+        costs.join(", ")
     );
-    let arms = [
-        ("without", Arm::Plain),
-        ("with, at 1×", Arm::At(1.0)),
-        ("with, at 2×", Arm::At(2.0)),
-    ];
-    let mut turns: Vec<Vec<Turn>> = vec![Vec::new(); arms.len()];
-    for _ in 0..TURNS {
-        for ((_, arm), turns) in arms.iter().zip(&mut turns) {
-            turns.push(turn(etcd, *arm, length / TURNS as u32 / 2)?);
+    Ok(())
+}
+
+/// Measures what it costs etcd, and prints it.
+pub(super) fn measure_etcd(etcd: &Path, length: Duration) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()?;
+    let scratch = Scratch::new("etcd")?;
+    let servers = KINDS
+        .iter()
+        .enumerate()
+        .map(|(index, (_, rate))| {
+            Server::start(etcd, *rate, &scratch.0.join(index.to_string()), &runtime)
+        })
+        .collect::<Result<Vec<Server>>>()?;
+    let mut turns: Vec<Vec<Turn>> = vec![Vec::new(); KINDS.len()];
+    for round in 0..ROUNDS {
+        for place in 0..KINDS.len() {
+            let index = (place + round) % KINDS.len();
+            let turn = runtime.block_on(servers[index].turn(length / ROUNDS as u32))?;
+            turns[index].push(turn);
         }
     }
-    let median = |turns: &[Turn], of: fn(&Turn) -> f64| {
-        let mut all: Vec<f64> = turns.iter().map(of).collect();
-        all.sort_unstable_by(f64::total_cmp);
-        all[all.len() / 2]
-    };
-    let plain_puts = median(&turns[0], |turn| turn.puts_per_s);
-    let plain_p50 = median(&turns[0], |turn| turn.alone_p50_ms);
-    for ((name, _), turns) in arms.iter().zip(&turns) {
-        let puts = median(turns, |turn| turn.puts_per_s);
-        let p50 = median(turns, |turn| turn.alone_p50_ms);
+    drop(servers);
+    runtime.shutdown_background();
+    println!(
+        "etcd, one node, {ROUNDS} rounds; ratios: median, and what half of the rounds lie within"
+    );
+    for ((name, _), of_kind) in KINDS.iter().zip(&turns) {
+        let figures = |of: fn(&Turn) -> f64| {
+            let [_, median, _] = quartiles(of_kind.iter().map(of).collect());
+            let pairs = of_kind.iter().zip(&turns[0]);
+            let [low, middle, high] =
+                quartiles(pairs.map(|(one, plain)| of(one) / of(plain)).collect());
+            (median, format!("{middle:.3} ({low:.3} to {high:.3})"))
+        };
+        let (puts, puts_ratio) = figures(|turn| turn.puts_per_s);
+        let (p50_ms, p50_ratio) = figures(|turn| turn.alone_p50_ms);
         println!(
-            "  {name:<32} {puts:>10.0} puts/s ({:+.1} %) {p50:>8.3} ms p50 ({:.2}×)",
-            (puts / plain_puts - 1.0) * 100.0,
-            p50 / plain_p50
+            "  {name:<12} {MANY} clients: {puts:>6.0} puts/s, {puts_ratio}; one client: p50 {p50_ms:.3} ms, {p50_ratio}"
         );
     }
     Ok(())
 }
 
-/// A running etcd; it ends when this is dropped.
-enum Server {
+/// A process with a clock of its own or without; it ends when this is dropped.
+enum Process {
     Plain(Child),
-    Clocked { _process: Clocked },
+    Clocked(Clocked),
 }
 
-impl Drop for Server {
+impl Process {
+    fn start(mut command: Command, rate: Option<f64>) -> Result<Self> {
+        let Some(rate) = rate else {
+            return Ok(Self::Plain(command.spawn()?));
+        };
+        let clock = HostClock::new("bench");
+        // At 1 the clock is one that was never changed, as before a fault.
+        if rate != 1.0 {
+            clock.set_rate(rate)?;
+        }
+        Ok(Self::Clocked(clock.spawn(&mut command)?))
+    }
+
+    fn out(&mut self) -> Option<ChildStdout> {
+        match self {
+            Self::Plain(child) => child.stdout.take(),
+            Self::Clocked(process) => process.stdout.take(),
+        }
+    }
+}
+
+impl Drop for Process {
     fn drop(&mut self) {
         if let Self::Plain(child) = self {
             // Already dead is as good.
@@ -86,67 +141,84 @@ impl Drop for Server {
     }
 }
 
-fn turn(etcd: &Path, arm: Arm, length: Duration) -> Result<Turn> {
-    // In memory where that can be had: a disk would drown everything else.
-    let memory = Path::new("/dev/shm");
-    let parent = if memory.is_dir() {
-        memory.to_owned()
-    } else {
-        std::env::temp_dir()
-    };
-    let folder = parent.join(format!("fencepost-bench-clock-{}", std::process::id()));
-    let turned = serve(etcd, arm, &folder, length);
-    std::fs::remove_dir_all(&folder)
-        .with_context(|| format!("cannot remove {}", folder.display()))?;
-    turned
+/// Figures of one turn.
+#[derive(Clone, Copy)]
+struct Turn {
+    puts_per_s: f64,
+    alone_p50_ms: f64,
 }
 
-fn serve(etcd: &Path, arm: Arm, folder: &Path, length: Duration) -> Result<Turn> {
-    std::fs::create_dir_all(folder)
-        .with_context(|| format!("cannot create {}", folder.display()))?;
-    let (client, peer) = (free_address()?, free_address()?);
-    let url = |address: SocketAddr| format!("http://{address}");
-    let mut command = Command::new(etcd);
-    command
-        .args(["--name", "bench", "--data-dir"])
-        .arg(folder)
-        .args(["--listen-client-urls", &url(client)])
-        .args(["--advertise-client-urls", &url(client)])
-        .args(["--listen-peer-urls", &url(peer)])
-        .args(["--initial-advertise-peer-urls", &url(peer)])
-        .args(["--initial-cluster", &format!("bench={}", url(peer))])
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    let clock = HostClock::new("bench");
-    let _server = match arm {
-        Arm::Plain => Server::Plain(command.spawn().context("cannot start etcd")?),
-        Arm::At(rate) => {
-            let process = clock.spawn(&mut command)?;
-            if rate != 1.0 {
-                clock.set_rate(rate)?;
-            }
-            Server::Clocked { _process: process }
+/// A running etcd and its clients, the first of which is the one that is alone.
+struct Server {
+    clients: Vec<Arc<dyn Resource>>,
+    /// Number of the next put of each client; elements are never written twice.
+    next: AtomicU64,
+    _process: Process,
+}
+
+impl Server {
+    fn start(etcd: &Path, rate: Option<f64>, folder: &Path, runtime: &Runtime) -> Result<Self> {
+        let (client, peer) = (free_address()?, free_address()?);
+        let url = |address: SocketAddr| format!("http://{address}");
+        let mut command = Command::new(etcd);
+        command
+            .args(["--name", "bench", "--data-dir"])
+            .arg(folder)
+            .args(["--listen-client-urls", &url(client)])
+            .args(["--advertise-client-urls", &url(client)])
+            .args(["--listen-peer-urls", &url(peer)])
+            .args(["--initial-advertise-peer-urls", &url(peer)])
+            .args(["--initial-cluster", &format!("bench={}", url(peer))])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let process = Process::start(command, rate).context("cannot start etcd")?;
+        let clients = runtime.block_on(connect_all(client))?;
+        Ok(Self {
+            clients,
+            next: AtomicU64::new(1),
+            _process: process,
+        })
+    }
+
+    /// One client alone for that long, and all of them for that long.
+    async fn turn(&self, length: Duration) -> Result<Turn> {
+        let mut times = Vec::new();
+        let began = Instant::now();
+        while began.elapsed() < length {
+            let put_began = Instant::now();
+            put(&*self.clients[0], 0, self.next()).await?;
+            times.push(put_began.elapsed());
         }
-    };
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()?;
-    let figures = runtime.block_on(puts(client, length));
-    runtime.shutdown_background();
-    figures
+        times.sort_unstable();
+        let began = Instant::now();
+        let busy = self.clients.iter().enumerate().map(|(number, client)| {
+            let number = number as u64;
+            async move {
+                let mut done = 0_u64;
+                while began.elapsed() < length {
+                    put(&**client, number, self.next()).await?;
+                    done += 1;
+                }
+                anyhow::Ok(done)
+            }
+        });
+        let done = futures_util::future::try_join_all(busy).await?;
+        Ok(Turn {
+            puts_per_s: done.iter().sum::<u64>() as f64 / began.elapsed().as_secs_f64(),
+            alone_p50_ms: times[times.len() / 2].as_secs_f64() * 1e3,
+        })
+    }
+
+    fn next(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
 }
 
-/// An address that nobody listens on just now.
-fn free_address() -> Result<SocketAddr> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    Ok(listener.local_addr()?)
-}
-
-async fn puts(endpoint: SocketAddr, length: Duration) -> Result<Turn> {
+/// Connects every client, as soon as the server accepts writes.
+async fn connect_all(endpoint: SocketAddr) -> Result<Vec<Arc<dyn Resource>>> {
     let began = Instant::now();
-    let alone = loop {
+    let first = loop {
         match connect(endpoint).await {
             Ok(resource) if put(&*resource, 0, 0).await.is_ok() => break resource,
             _ if began.elapsed() > Duration::from_secs(20) => {
@@ -155,37 +227,11 @@ async fn puts(endpoint: SocketAddr, length: Duration) -> Result<Turn> {
             _ => tokio::time::sleep(Duration::from_millis(50)).await,
         }
     };
-    let (mut times, mut op) = (Vec::new(), 1);
-    let began = Instant::now();
-    while began.elapsed() < length {
-        let put_began = Instant::now();
-        put(&*alone, 0, op).await?;
-        times.push(put_began.elapsed());
-        op += 1;
+    let mut clients = vec![first];
+    for _ in 1..MANY {
+        clients.push(connect(endpoint).await?);
     }
-    times.sort_unstable();
-    let done = Arc::new(AtomicU64::new(0));
-    let mut clients = Vec::new();
-    let began = Instant::now();
-    for client in 0..MANY {
-        let (resource, done) = (connect(endpoint).await?, Arc::clone(&done));
-        clients.push(tokio::spawn(async move {
-            let mut op = 0;
-            while began.elapsed() < length {
-                put(&*resource, client, op).await?;
-                done.fetch_add(1, Ordering::Relaxed);
-                op += 1;
-            }
-            anyhow::Ok(())
-        }));
-    }
-    for client in clients {
-        client.await??;
-    }
-    Ok(Turn {
-        puts_per_s: done.load(Ordering::Relaxed) as f64 / began.elapsed().as_secs_f64(),
-        alone_p50_ms: times[times.len() / 2].as_secs_f64() * 1e3,
-    })
+    Ok(clients)
 }
 
 async fn connect(endpoint: SocketAddr) -> Result<Arc<dyn Resource>> {
