@@ -85,7 +85,7 @@ mod error;
 mod tally;
 
 pub use error::ClockError;
-pub use tally::Tally;
+pub use tally::{NOT_SKEWED, Tally};
 
 /// Third argument of the clock_gettime(2) calls that no clock fault reaches.
 pub const TRUTH_MARKER: u64 = 0x7472_7565_2074_696d;

@@ -4,7 +4,7 @@
 //! to lead to a stub that scales what the kernel's own functions return (`x86_64`, `page`, `vdso`,
 //! `inject`). How long it *waits*: a seccomp filter stops timed waits at a supervisor that traces the
 //! process and replaces their timeouts (`filter`, `supervisor`, `waits`, `timers`); waits in flight
-//! are made again when the clock changes. [`canary`] proves the result on a process whose code we know.
+//! are made again when the clock changes (`rearm`). [`canary`] proves the result on a process whose code we know.
 //!
 //! All wall and monotonic clocks run at the same rate from the same moment; CPU times are true. Monotonic
 //! time never goes backwards, whatever is changed: healing sets the rate to 1 and keeps what was gained;
@@ -30,6 +30,7 @@ mod filter;
 mod inject;
 pub mod launch;
 mod page;
+mod rearm;
 mod segment;
 mod shared;
 mod supervisor;
@@ -45,7 +46,7 @@ use std::sync::Arc;
 pub use error::ClockError;
 pub use filter::{TRUTH_MARKER, Tether};
 pub use launch::Launch;
-pub use tally::Tally;
+pub use tally::{NOT_SKEWED, Tally};
 
 use shared::{Change, Shared};
 

@@ -1,7 +1,7 @@
 //! The thread that traces a process and all that it starts: one loop over what its threads do.
 //!
-//! It patches every program that is executed, hands timed waits to `waits`, and after a change of the
-//! clock interrupts the threads that wait, so that their waits are made again. It must never leave a
+//! It patches every program that is executed, hands timed waits to `waits`, and changes of the clock to
+//! `rearm`. It must never leave a
 //! thread stopped, and ends only when no process is left; if it dies, the kernel kills them all.
 
 use std::collections::{HashMap, HashSet};
@@ -14,16 +14,17 @@ use std::sync::mpsc::Sender;
 use std::thread;
 
 use super::arch::{self, Registers};
+use super::bell;
 use super::calls::{Wait, Why};
 use super::error::ClockError;
 use super::inject::{self, Patched};
 use super::page::{CLOCKS, Page};
+use super::rearm::{RESTART_BLOCK, was_interrupted};
 use super::segment::Line;
 use super::shared::{Shared, Supervised};
 use super::tally::Tally;
 use super::trace::{self, Event, Resume};
 use super::vdso::Vdso;
-use super::{bell, timers};
 use crate::mechanism::scheduling::{self, Scheduling};
 
 /// Tells whoever launched a process what became of it.
@@ -127,15 +128,15 @@ pub(super) fn start(
 /// The loop's state.
 pub(super) struct Supervisor<'a> {
     pub(super) shared: &'a Shared,
-    supervised: &'a Supervised,
+    pub(super) supervised: &'a Supervised,
     pub(super) processes: HashMap<i32, Process>,
     pub(super) threads: HashMap<i32, Thread>,
     /// New threads that stopped before it was known whose they are.
     strays: HashSet<i32>,
     /// Threads that were interrupted because of a change and have not stopped yet.
-    interrupted: HashSet<i32>,
+    pub(super) interrupted: HashSet<i32>,
     /// The change that they were interrupted for.
-    generation: u64,
+    pub(super) generation: u64,
     /// The lines as of that change.
     pub(super) lines: [Line; CLOCKS],
     /// The process that was launched.
@@ -389,100 +390,6 @@ impl<'a> Supervisor<'a> {
         };
         trace::resume(tid, how)
     }
-
-    /// If the clock has changed, arms timers again and interrupts the threads that wait.
-    fn follow_changes(&mut self) {
-        let generation = self.shared.generation.load(Ordering::SeqCst);
-        if generation == self.generation {
-            return;
-        }
-        self.generation = generation;
-        self.lines = self.shared.lock().lines;
-        for (pid, process) in &self.processes {
-            if process.timers {
-                let rearmed = timers::rearm_all(*pid, &self.lines);
-                self.count(|tally| match rearmed {
-                    Ok(count) => tally.rearmed += count,
-                    // The process ended meanwhile, or its timers expire when they would have.
-                    Err(_) => tally.missed += u64::from(is_alive(*pid)),
-                });
-            }
-        }
-        let waiting = self
-            .threads
-            .iter()
-            .filter(|(tid, thread)| thread.wait.is_some() && may_be_waiting(**tid));
-        let waiting: Vec<i32> = waiting.map(|(tid, _)| *tid).collect();
-        for tid in waiting {
-            self.note_length(tid);
-            // One that is gone has nothing to be armed again.
-            if trace::interrupt(tid).is_ok() {
-                self.interrupted.insert(tid);
-            }
-        }
-    }
-
-    /// Tells the others when no thread waits by an older line any more.
-    fn note_knowledge(&self) {
-        if self.interrupted.is_empty() {
-            self.supervised
-                .knows
-                .store(self.generation, Ordering::SeqCst);
-        }
-    }
-
-    /// Makes a thread that was interrupted in a timed wait go into that wait again.
-    fn make_wait_again(&mut self, tid: i32, ended_early: fn(i64) -> bool) -> io::Result<()> {
-        let mut registers = trace::registers(tid)?;
-        let Some(thread) = self.threads.get_mut(&tid) else {
-            return Ok(());
-        };
-        let mut number = registers.call();
-        if !arch::may_wait(number) || !ended_early(registers.result()) {
-            return Ok(());
-        }
-        let mut same = thread
-            .wait
-            .is_some_and(|begun| begun.registers.same_call(&registers));
-        if arch::is_restart(number) {
-            // The kernel would go on with the timeout that it knows.
-            let Some(begun) = &thread.wait else {
-                return Ok(());
-            };
-            number = begun.registers.call();
-            same = true;
-        }
-        registers.call_again(number);
-        trace::set_registers(tid, &registers)?;
-        // A wait without a timeout passes the filter: what it would be the continuation of is long over.
-        thread.again = same;
-        self.count(|tally| tally.rearmed += 1);
-        Ok(())
-    }
-}
-
-/// Whether a call's result says that a signal or a tracer ended it early: EINTR, or one of the kernel's
-/// codes for calls that it will restart (include/linux/errno.h).
-pub(super) fn was_interrupted(result: i64) -> bool {
-    const RESTARTS: [i64; 4] = [-512, -513, -514, RESTART_BLOCK];
-    result == -i64::from(libc::EINTR) || RESTARTS.contains(&result)
-}
-
-/// The kernel's code for a wait that it goes on with itself, by the timeout that it knows.
-const RESTART_BLOCK: i64 = -516;
-
-/// Whether a thread waits in a call with a timeout, or may be about to.
-fn may_be_waiting(tid: i32) -> bool {
-    let Ok(text) = fs::read_to_string(format!("/proc/{tid}/syscall")) else {
-        return true;
-    };
-    // A number, or "running".
-    let number = text.split_ascii_whitespace().next().unwrap_or_default();
-    number.parse().map_or(true, arch::may_wait)
-}
-
-fn is_alive(pid: i32) -> bool {
-    fs::exists(format!("/proc/{pid}/fdinfo")).unwrap_or(false)
 }
 
 /// Whether a process has been killed, although its tracer has not heard of it yet.

@@ -3,6 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+/// What a clock fault does not reach, for whoever chooses one. What of it can be seen is counted in
+/// [`Tally::gaps`].
+pub const NOT_SKEWED: &str = "io_uring timeouts, SO_RCVTIMEO, setitimer, TCP's own timers, programs that read \
+    the processor's counter themselves";
+
 /// What was done to a host's processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {

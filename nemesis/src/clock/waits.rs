@@ -12,7 +12,8 @@ use super::arch::{self, Registers};
 use super::calls::{Left, Reading, Timeout, Wait};
 use super::inject::PAGE_ADDRESS;
 use super::page::is_skewed;
-use super::supervisor::{Begun, OnReturn, Process, Supervisor, Thread, was_interrupted};
+use super::rearm::was_interrupted;
+use super::supervisor::{Begun, OnReturn, Process, Supervisor, Thread};
 use super::timers;
 use super::trace::{self, Resume, clock_ns};
 
@@ -87,18 +88,6 @@ impl Supervisor<'_> {
         }
         trace::set_registers(tid, &registers)?;
         Ok(Resume::ToReturn(0))
-    }
-
-    /// Reads how long the wait is to last that a thread is in, while that can still be read.
-    pub(super) fn note_length(&mut self, tid: i32) {
-        if let Some(thread) = self.threads.get_mut(&tid)
-            && let Some(begun) = &mut thread.wait
-            && begun.length_ns.is_none()
-            && let Some(wait) = arch::wait(&begun.registers)
-            && let Some(process) = self.processes.get(&thread.process)
-        {
-            begun.length_ns = process.length_ns(&wait, &begun.registers);
-        }
     }
 
     /// A thread returns from a call whose arguments were replaced.
@@ -231,7 +220,7 @@ impl Supervisor<'_> {
 
 impl Process {
     /// A length of time that is a wait's timeout, in nanoseconds, if it is one and the kernel would take it.
-    fn length_ns(&self, wait: &Wait, registers: &Registers) -> Option<u64> {
+    pub(super) fn length_ns(&self, wait: &Wait, registers: &Registers) -> Option<u64> {
         let argument = registers.argument(wait.argument);
         match wait.timeout {
             Timeout::Milliseconds { .. } => {

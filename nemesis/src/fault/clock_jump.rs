@@ -14,7 +14,8 @@ use crate::{HostControl, Need, ParamKind, ParamSpec, Params, Target};
 /// The registry's entry.
 pub const SPEC: FaultSpec = FaultSpec {
     name: "clock-jump",
-    summary: "makes the target's wall clock step, once (bump) or to and fro (strobe)",
+    summary: "makes the target's wall clock step, once (bump) or to and fro (strobe); not \
+        the kernel's own stamps, such as file times",
     targets: ALL_FORMS,
     needs_lasts: false,
     params: PARAMS,

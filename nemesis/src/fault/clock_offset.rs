@@ -14,7 +14,8 @@ use crate::{HostControl, Need, ParamKind, ParamSpec, Params, Target};
 /// The registry's entry.
 pub const SPEC: FaultSpec = FaultSpec {
     name: "clock-offset",
-    summary: "puts the target's wall clock ahead or behind; its monotonic clock and timeouts stay",
+    summary: "puts the target's wall clock ahead or behind; its monotonic clock and timeouts \
+        stay (not the kernel's own stamps, such as file times)",
     targets: ALL_FORMS,
     needs_lasts: false,
     params: PARAMS,

@@ -130,6 +130,11 @@ mod tests {
     }
 
     #[test]
+    fn what_does_not_follow_is_told_to_whoever_chooses_it() {
+        assert!(SPEC.summary.contains(crate::clock::NOT_SKEWED));
+    }
+
+    #[test]
     fn rates_are_read_with_their_unit_and_within_their_range() {
         assert_eq!(rate("2x"), Some(2.0));
         assert_eq!(rate("0.25 x"), Some(0.25));

@@ -13,7 +13,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::HostControl;
-use crate::clock::HostClock;
+use crate::clock::{HostClock, NOT_SKEWED};
 use crate::mechanism::cgroup::OwnCgroup;
 use crate::mechanism::fsync_gate::{Answer, FsyncGate, launch};
 use crate::mechanism::proof::ProcessId;
@@ -202,7 +202,7 @@ pub fn own_clock() -> Availability {
     };
     report(
         "own clock (ptrace, seccomp, vDSO)",
-        "a child read and slept by a clock of its own",
+        &format!("a child read and slept by a clock of its own; not reached: {NOT_SKEWED}"),
         tried(),
         "",
     )
