@@ -124,6 +124,9 @@ fn trace_hint(pid: i32) -> String {
             "kernel.yama.ptrace_scope is {}, expected 0 or 1; as root: sysctl kernel.yama.ptrace_scope=1",
             yama.trim()
         ),
-        _ => "in a container, allow it: --cap-add SYS_PTRACE".to_owned(),
+        // Whoever traces it from outside of this PID namespace has no number here.
+        _ => "in a container, allow it: --cap-add SYS_PTRACE; nothing that runs under strace -f or a \
+            debugger can have a clock of its own"
+            .to_owned(),
     }
 }

@@ -17,7 +17,9 @@ use crate::exit::Exit;
 use crate::provision::{ProvisionError, Provisioner, Wanted};
 
 mod canary;
+mod lease;
 mod overhead;
+mod process;
 mod redis;
 mod runtimes;
 pub mod subject;
@@ -31,7 +33,7 @@ pub struct ClockArgs {
     /// Measure this only; may be given several times
     #[arg(long, value_name = "PART")]
     only: Vec<Part>,
-    /// An etcd binary to measure the cost with, instead of looking for one
+    /// An etcd binary to measure with, instead of looking for one
     #[arg(long)]
     etcd: Option<PathBuf>,
     /// A redis-server binary to measure, instead of looking for one
@@ -48,6 +50,8 @@ enum Part {
     Runtimes,
     /// How long a change takes while a wait is in flight
     Changes,
+    /// How long a lease of etcd lives
+    Lease,
     /// What a wait costs, and what it costs etcd
     Cost,
 }
@@ -74,9 +78,18 @@ pub fn run(args: &ClockArgs) -> Result<Exit> {
     }
     if wanted(Part::Cost) {
         overhead::measure_calls()?;
+    }
+    if wanted(Part::Lease) || wanted(Part::Cost) {
         match locate("etcd", args.etcd.as_deref()) {
-            Ok(etcd) => overhead::measure_etcd(&etcd, length)?,
-            Err(error) => println!("what it costs etcd is left out: {error}"),
+            Err(error) => println!("what needs etcd is left out: {error}"),
+            Ok(etcd) => {
+                if wanted(Part::Lease) {
+                    lease::measure(&etcd)?;
+                }
+                if wanted(Part::Cost) {
+                    overhead::measure_etcd(&etcd, length)?;
+                }
+            }
         }
     }
     Ok(Exit::Met)
