@@ -14,7 +14,7 @@ use nemesis::clock::canary::Canary;
 use workloads::truth::now_ns;
 
 use crate::exit::Exit;
-use crate::provision::{ProvisionError, Provisioner, Wanted};
+use crate::provision::{Launch, ProvisionError, Provisioner, Wanted};
 
 mod canary;
 mod lease;
@@ -84,10 +84,10 @@ pub fn run(args: &ClockArgs) -> Result<Exit> {
             Err(error) => println!("what needs etcd is left out: {error}"),
             Ok(etcd) => {
                 if wanted(Part::Lease) {
-                    lease::measure(&etcd)?;
+                    lease::measure(etcd.program())?;
                 }
                 if wanted(Part::Cost) {
-                    overhead::measure_etcd(&etcd, length)?;
+                    overhead::measure_etcd(etcd.program(), length)?;
                 }
             }
         }
@@ -95,18 +95,15 @@ pub fn run(args: &ClockArgs) -> Result<Exit> {
     Ok(Exit::Met)
 }
 
-/// The binary of a backend, given or found.
-fn locate(backend: &str, given: Option<&Path>) -> Result<PathBuf, ProvisionError> {
+/// What starts a backend's server, given or found.
+fn locate(backend: &str, given: Option<&Path>) -> Result<Launch, ProvisionError> {
     let wanted = Wanted {
         backend: backend.to_owned(),
         version: None,
     };
-    if let Some(path) = given {
-        return Ok(path.to_owned());
-    }
     let note = |line: &str| eprintln!("{line}");
-    let located = Provisioner::from_env().locate(&wanted, None, &note)?;
-    Ok(located.path)
+    let located = Provisioner::from_env().locate(&wanted, given, &note)?;
+    Ok(located.launch)
 }
 
 fn measure_changes() -> Result<()> {

@@ -2,7 +2,6 @@
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,6 +11,8 @@ use nemesis::clock::HostClock;
 use nemesis::clock::launch::Clocked;
 use nemesis::ticking::Tick;
 use workloads::truth::now_ns;
+
+use crate::provision::Launch;
 
 /// How long it may take to listen.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -25,9 +26,10 @@ pub(super) struct Redis {
 
 impl Redis {
     /// Starts it.
-    pub(super) fn start(clock: &HostClock, binary: &Path, address: SocketAddr) -> Result<Self> {
-        let mut command = Command::new(binary);
+    pub(super) fn start(clock: &HostClock, server: &Launch, address: SocketAddr) -> Result<Self> {
+        let mut command = Command::new(server.program());
         command
+            .args(server.words().iter().skip(1))
             .args(["--bind", "127.0.0.1", "--port", &address.port().to_string()])
             .args(["--save", "", "--appendonly", "no"])
             // It looks for timeouts this often a second: they are not exact to more than that.

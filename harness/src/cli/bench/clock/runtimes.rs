@@ -2,7 +2,6 @@
 //! wait. All at once, because they sleep most of the time.
 
 use std::io;
-use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use workloads::truth::now_ns;
 
 use super::redis::Redis;
 use super::{Scratch, free_address};
-use crate::provision::ProvisionError;
+use crate::provision::{Launch, ProvisionError};
 
 /// The rates that are measured.
 const RATES: [f64; 4] = [0.5, 1.01, 2.0, 10.0];
@@ -23,11 +22,11 @@ const WAIT: Duration = Duration::from_secs(1);
 /// Somebody who ticks.
 enum Subject {
     Program(Program),
-    Redis(Result<PathBuf, ProvisionError>),
+    Redis(Result<Launch, ProvisionError>),
 }
 
 /// Measures and prints.
-pub(super) fn measure(length: Duration, redis: Result<PathBuf, ProvisionError>) -> Result<()> {
+pub(super) fn measure(length: Duration, redis: Result<Launch, ProvisionError>) -> Result<()> {
     let folder = Scratch::new("runtimes")?;
     let own = |runtime, program: &str| Program {
         runtime,
@@ -92,7 +91,7 @@ impl Subject {
     fn missing(&self) -> Option<String> {
         match self {
             Self::Program(program) => program.argv.as_ref().err().cloned(),
-            Self::Redis(binary) => binary.as_ref().err().map(ToString::to_string),
+            Self::Redis(server) => server.as_ref().err().map(ToString::to_string),
         }
     }
 
@@ -106,9 +105,9 @@ impl Subject {
                 let mut ticking = Ticking::start(&clock, argv, WAIT, now_ns)?;
                 Box::new(move || ticking.next_tick())
             }
-            Self::Redis(binary) => {
-                let binary = binary.as_ref().map_err(|why| anyhow!("{why}"))?;
-                let mut redis = Redis::start(&clock, binary, free_address()?)?;
+            Self::Redis(server) => {
+                let server = server.as_ref().map_err(|why| anyhow!("{why}"))?;
+                let mut redis = Redis::start(&clock, server, free_address()?)?;
                 Box::new(move || redis.next_tick())
             }
         };
