@@ -24,6 +24,7 @@ clients = 3
 ttl = "1s"
 hold = "0s..20ms"
 duration = "5s"
+min_terms = 1
 options = { lock-delay = "0s" }
 [[fault]]
 kind = "pause"
