@@ -452,3 +452,39 @@ fn the_observer_sees_locks_come_and_go_across_a_restart() {
         assert!(Some(freed.token) >= token, "{freed:?} {token:?}");
     });
 }
+
+#[test]
+fn the_command_runs_its_child_until_the_lock_is_given_back_or_lost() {
+    on_cluster(1, 1, |servers| async move {
+        let server = only(servers);
+        let command = || {
+            let mut config = config(&server, 15_000, &[]);
+            config.options.0.clear();
+            config.program = vec![server.program()];
+            config
+        };
+        let (mut holder, belief) = client("consul-command", command()).await;
+        assert_eq!(ok(holder.acquire("c").await), Grant::default());
+        let mut impatient = command();
+        impatient.acquire_timeout_ms = 300;
+        let (mut waiter, _) = client("consul-command", impatient).await;
+        assert_eq!(fail_code(waiter.acquire("c").await), "timeout");
+        ok(holder.release("c").await);
+
+        let (mut next, told) = client("consul-command", command()).await;
+        ok(next.acquire("c").await);
+        assert!(told.deadline().is_some() && belief.deadline().is_none());
+        let consul = consul(&server).await;
+        let query = Query::now(Mode::Consistent);
+        let (entry, _) = consul
+            .get("fencepost/lock/c/.lock", query, LIMIT)
+            .await
+            .unwrap();
+        let session = entry.expect("the command's key").session;
+        consul.destroy_session(&session, LIMIT).await.expect("gone");
+        let (_, why) = timeout(LIMIT, told.until_told_lost())
+            .await
+            .expect("told within 3 s");
+        assert_eq!(why, "`consul lock` ended its child");
+    });
+}

@@ -233,10 +233,12 @@ impl SetUp<'_> {
             let request_timeout_ms = workload.request_timeout_ns / 1_000_000;
             let endpoints = info.endpoints(backend, &info.nodes);
             let helpers = info.endpoints(backend, &info.helpers);
+            let program = info.server.words().to_vec();
             let lock_config = LockConfig {
                 endpoint,
                 endpoints: endpoints.clone(),
                 helpers: helpers.clone(),
+                program,
                 version: version.clone(),
                 memory: memory.clone(),
                 ttl_ms: workload.ttl_ms,

@@ -18,6 +18,7 @@ use crate::option::{OptionSpec, Options};
 use crate::reply::Reply;
 
 pub mod builtin;
+pub mod consul_command;
 pub mod consul_kv;
 pub mod consul_lock;
 pub mod etcd_mutex;
@@ -72,6 +73,7 @@ pub const LOCKS: &[LockSpec] = &[
     etcd_mutex::SPEC,
     consul_lock::SPEC,
     consul_kv::SPEC,
+    consul_command::SPEC,
     zookeeper::SPEC,
     builtin::SPEC,
     memory::SPEC,
@@ -95,6 +97,9 @@ pub struct LockConfig {
     /// Where the helpers beside the nodes serve clients, for example Sentinels.
     #[serde(default)]
     pub helpers: Vec<SocketAddr>,
+    /// The words that start the service's own program, for locks that are one of its commands.
+    #[serde(default)]
+    pub program: Vec<String>,
     /// Version of the server, for instance `3.4.23`: recipes differ by version.
     pub version: String,
     /// Socket of the controller's memory store.

@@ -161,6 +161,11 @@ impl Server {
         self.child = Some(child);
     }
 
+    /// The program, as a lock's configuration has it.
+    pub(crate) fn program(&self) -> String {
+        self.binary.display().to_string()
+    }
+
     /// Kills the server.
     pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
