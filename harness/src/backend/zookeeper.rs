@@ -47,6 +47,9 @@ const PEER_PORT: u16 = 2888;
 const ELECTION_PORT: u16 = 3888;
 /// A quarter of the default: sessions of 1 s are possible.
 const TICK_MS: u64 = 500;
+/// How long a server waits for a connection to another during an election. The default of 5 s is long behind
+/// a partition.
+const CONNECT_MS: u64 = 1000;
 /// Ticks without a word of the leader until a follower looks for another.
 const SYNC_LIMIT: u64 = 6;
 /// A server without a quorum answers that it does not serve, or nothing: ask briefly and often.
@@ -92,7 +95,7 @@ fn configuration(cluster: &ClusterInfo, node: &NodeInfo) -> String {
         "tickTime={tick_ms}\n\
          initLimit=20\n\
          syncLimit={sync_limit}\n\
-         cnxTimeout=1\n\
+         cnxTimeout={CONNECT_MS}\n\
          dataDir={}\n\
          clientPort={CLIENT_PORT}\n\
          clientPortAddress={}\n\
@@ -125,6 +128,11 @@ fn java_flags(plan: &ClusterPlan) -> Vec<String> {
         ("zookeeper.jmx.log4j.disable", "true"),
         ("java.net.preferIPv4Stack", "true"),
         ("org.slf4j.simpleLogger.showDateTime", "true"),
+        // Each question whether it serves would be a line of the log.
+        (
+            "org.slf4j.simpleLogger.log.org.apache.zookeeper.server.NIOServerCnxn",
+            "error",
+        ),
     ];
     ["-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         .map(str::to_owned)
