@@ -59,11 +59,11 @@ fn what_zookeeper_cannot_do_is_refused_with_its_line() {
     for (change, says) in [
         (
             ("ttl = \"1s\"", "ttl = \"999ms\""),
-            ["zookeeper.toml:11", "at least 1s"],
+            ["zookeeper.toml:12", "at least 1s"],
         ),
         (
             ("ttl = \"1s\"", "ttl = \"11s\""),
-            ["zookeeper.toml:11", "at most 10s"],
+            ["zookeeper.toml:12", "at most 10s"],
         ),
         (
             ("nodes = 3", "nodes = 2"),
