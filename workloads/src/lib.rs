@@ -10,6 +10,7 @@ pub mod etcd;
 pub mod line;
 pub mod lock;
 pub mod option;
+pub mod redis;
 pub mod reply;
 pub mod resource;
 pub mod script;

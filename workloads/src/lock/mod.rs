@@ -26,6 +26,9 @@ pub mod etcd_v3lock;
 pub mod memory;
 pub mod none;
 pub mod zookeeper;
+pub mod redis_exclusive_lease;
+pub mod redis_lock;
+pub mod redlock;
 
 /// A kind of lock.
 pub struct LockSpec {
@@ -75,6 +78,9 @@ pub const LOCKS: &[LockSpec] = &[
     consul_kv::SPEC,
     consul_command::SPEC,
     zookeeper::SPEC,
+    redis_lock::SPEC,
+    redis_exclusive_lease::SPEC,
+    redlock::SPEC,
     builtin::SPEC,
     memory::SPEC,
     none::SPEC,
@@ -193,5 +199,12 @@ pub enum Guard {
     ZooKeeper {
         /// The node.
         path: String,
+    },
+    /// The lock's key still has its holder's value.
+    Redis {
+        /// The lock's key.
+        key: String,
+        /// The value.
+        value: String,
     },
 }

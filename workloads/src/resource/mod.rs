@@ -17,6 +17,7 @@ pub mod consul;
 pub mod etcd;
 pub mod memory;
 pub mod zookeeper;
+pub mod redis;
 
 /// A kind of resource.
 pub struct ResourceSpec {
@@ -38,7 +39,7 @@ pub struct ResourceSpec {
 pub type Connecting = BoxFuture<'static, Result<Arc<dyn Resource>, String>>;
 
 /// Every resource there is.
-pub const RESOURCES: &[ResourceSpec] = &[memory::SPEC, etcd::SPEC, consul::SPEC, zookeeper::SPEC];
+pub const RESOURCES: &[ResourceSpec] = &[memory::SPEC, etcd::SPEC, consul::SPEC, zookeeper::SPEC, redis::SPEC];
 
 /// The resource of this name.
 #[must_use]
