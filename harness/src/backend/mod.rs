@@ -21,6 +21,7 @@ pub mod builtin;
 pub mod consul;
 pub mod etcd;
 pub mod zookeeper;
+pub mod redis;
 
 /// A kind of lock service.
 pub struct BackendSpec {
@@ -49,7 +50,7 @@ pub struct BackendSpec {
 }
 
 /// Every backend there is.
-pub const BACKENDS: &[BackendSpec] = &[etcd::SPEC, consul::SPEC, zookeeper::SPEC, builtin::SPEC];
+pub const BACKENDS: &[BackendSpec] = &[etcd::SPEC, consul::SPEC, zookeeper::SPEC, redis::SPEC, builtin::SPEC];
 
 /// The backend of this name.
 #[must_use]

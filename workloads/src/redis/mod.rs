@@ -24,8 +24,8 @@ use crate::lock::LockConfig;
 use crate::option::{OptionKind, OptionSpec};
 
 pub use errors::{Effect, RedisError};
-pub use observe::{LockSeen, LockWatch, Role, accepts_writes, role, watch_locks};
-pub use sentinel::{PRIMARY_NAME, SentinelView, hasten, primary, view};
+pub use observe::{Asker, LockSeen, LockWatch, Role, watch_locks};
+pub use sentinel::{PRIMARY_NAME, SentinelView};
 pub use topology::{TOPOLOGY, Topology};
 
 pub(crate) use command::{

@@ -13,8 +13,10 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::command::Command;
 use super::connection::Connection;
-use super::errors::{Effect, RedisError};
+use super::errors::RedisError;
 use super::resp::Value;
+use super::route::Route;
+use super::sentinel::{self, PRIMARY_NAME, SentinelView};
 use super::{LOCK_PREFIX, TOKEN_PREFIX};
 use crate::truth;
 
@@ -67,16 +69,80 @@ impl Drop for LockWatch {
     }
 }
 
-/// Asks a server for its role, over a connection of its own.
-///
-/// # Errors
-/// When it does not answer within `limit`.
-pub async fn role(endpoint: SocketAddr, limit: Duration) -> Result<Role, RedisError> {
-    let connection = Connection::open(endpoint, limit).await?;
-    let command = Command::read("ROLE", &["ROLE"]);
-    let answer = connection.call(&command, limit).await?;
-    read_role(&answer)
-        .ok_or_else(|| RedisError::malformed(endpoint, command.name, Effect::None, &answer))
+/// Asks one server or Sentinel what it is, again and again, over a connection that it opens when it needs to.
+#[derive(Debug)]
+pub struct Asker {
+    endpoint: SocketAddr,
+    route: Route,
+    limit: Duration,
+}
+
+impl Asker {
+    /// Asks this one; `limit` is how long it may take to answer.
+    #[must_use]
+    pub fn to(endpoint: SocketAddr, limit: Duration) -> Self {
+        Self {
+            endpoint,
+            route: Route::to(endpoint, limit),
+            limit,
+        }
+    }
+
+    /// The role of a server.
+    ///
+    /// # Errors
+    /// When it does not answer in time, or what it answers makes no sense. The same for the others.
+    pub async fn role(&self) -> Result<Role, RedisError> {
+        let command = Command::read("ROLE", &["ROLE"]);
+        let answer = self.ask(&command).await?;
+        read_role(&answer).ok_or_else(|| self.malformed(&command, &answer))
+    }
+
+    /// Whether a server takes writes: writes to a key of its own.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub async fn accepts_writes(&self) -> Result<(), RedisError> {
+        let command = Command::write("SET", &["SET", "fencepost:ready", "1"]);
+        self.ask(&command).await.map(drop)
+    }
+
+    /// What a Sentinel knows.
+    ///
+    /// # Errors
+    /// When it watches nothing of that name.
+    pub async fn sentinel_view(&self) -> Result<SentinelView, RedisError> {
+        let command = Command::read("SENTINEL MASTER", &["SENTINEL", "MASTER", PRIMARY_NAME]);
+        let answer = self.ask(&command).await?;
+        sentinel::read_view(&answer).ok_or_else(|| self.malformed(&command, &answer))
+    }
+
+    /// Makes a Sentinel look and tell at other intervals than its own, until it is started again.
+    ///
+    /// # Errors
+    /// When it does not know the command, as before 7.0.
+    pub async fn hasten(&self, periods: &[(&str, Duration)]) -> Result<(), RedisError> {
+        let values = periods
+            .iter()
+            .map(|(_, period)| period.as_millis().to_string());
+        let values: Vec<String> = values.collect();
+        let mut words = vec!["SENTINEL", "DEBUG"];
+        for ((name, _), value) in periods.iter().zip(&values) {
+            words.extend([*name, value.as_str()]);
+        }
+        // It changes how the Sentinel works, not what it keeps.
+        self.ask(&Command::read("SENTINEL DEBUG", &words))
+            .await
+            .map(drop)
+    }
+
+    async fn ask(&self, command: &Command) -> Result<Value, RedisError> {
+        self.route.call(command, self.limit).await
+    }
+
+    fn malformed(&self, command: &Command, answer: &Value) -> RedisError {
+        RedisError::malformed(self.endpoint, command.name, command.effect, answer)
+    }
 }
 
 /// `["master", offset, [[ip, port, offset] …]]` or `["slave", ip, port, state, offset]`.
@@ -96,16 +162,6 @@ fn read_role(answer: &Value) -> Option<Role> {
         }
         _ => None,
     }
-}
-
-/// Whether a server takes writes: writes to a key of its own.
-///
-/// # Errors
-/// When it does not within `limit`.
-pub async fn accepts_writes(endpoint: SocketAddr, limit: Duration) -> Result<(), RedisError> {
-    let connection = Connection::open(endpoint, limit).await?;
-    let command = Command::write("SET", &["SET", "fencepost:ready", "1"]);
-    connection.call(&command, limit).await.map(drop)
 }
 
 /// Watches the locks of one server from now on.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::command::Command;
 use super::connection::Connection;
 use super::errors::{Effect, RedisError};
+use super::resp::Value;
 
 /// The name under which Sentinels watch the one primary that there is.
 pub const PRIMARY_NAME: &str = "fencepost";
@@ -16,6 +17,8 @@ pub const PRIMARY_NAME: &str = "fencepost";
 pub struct SentinelView {
     /// The primary.
     pub primary: SocketAddr,
+    /// Grows with each failover: of two Sentinels the one with the greater number is up to date.
+    pub epoch: u64,
     /// Replicas that it knows.
     pub replicas: u64,
     /// Other Sentinels that it knows.
@@ -28,7 +31,7 @@ pub struct SentinelView {
 ///
 /// # Errors
 /// When it does not answer within `limit`.
-pub async fn primary(
+pub(super) async fn primary(
     sentinel: SocketAddr,
     limit: Duration,
 ) -> Result<Option<SocketAddr>, RedisError> {
@@ -58,52 +61,54 @@ pub async fn primary(
     }
 }
 
-/// What one Sentinel knows, over a connection of its own.
-///
-/// # Errors
-/// When it does not answer within `limit`, or watches nothing of that name.
-pub async fn view(sentinel: SocketAddr, limit: Duration) -> Result<SentinelView, RedisError> {
-    let connection = Connection::open(sentinel, limit).await?;
-    let command = Command::read("SENTINEL MASTER", &["SENTINEL", "MASTER", PRIMARY_NAME]);
-    let answer = connection.call(&command, limit).await?;
+/// Reads a Sentinel's answer to `SENTINEL MASTER`.
+pub(super) fn read_view(answer: &Value) -> Option<SentinelView> {
     let number = |name| answer.field(name).and_then(|text| text.parse().ok());
-    let view = || {
-        Some(SentinelView {
-            primary: address(answer.field("ip"), answer.field("port"))?,
-            replicas: number("num-slaves")?,
-            other_sentinels: number("num-other-sentinels")?,
-            flags: answer.field("flags")?.to_owned(),
-        })
-    };
-    view().ok_or_else(|| RedisError::malformed(sentinel, command.name, Effect::None, &answer))
-}
-
-/// Makes a Sentinel from 7.0 on look and tell more often than once in 10 and 2 seconds.
-///
-/// # Errors
-/// When it does not answer within `limit`, or does not know the command (before 7.0).
-pub async fn hasten(
-    sentinel: SocketAddr,
-    periods: &[(&str, Duration)],
-    limit: Duration,
-) -> Result<(), RedisError> {
-    let connection = Connection::open(sentinel, limit).await?;
-    let values: Vec<String> = periods
-        .iter()
-        .map(|(_, period)| period.as_millis().to_string())
-        .collect();
-    let mut words = vec!["SENTINEL", "DEBUG"];
-    for ((name, _), value) in periods.iter().zip(&values) {
-        words.extend([*name, value.as_str()]);
-    }
-    // It changes how the Sentinel works, not what it keeps.
-    connection
-        .call(&Command::read("SENTINEL DEBUG", &words), limit)
-        .await
-        .map(drop)
+    Some(SentinelView {
+        primary: address(answer.field("ip"), answer.field("port"))?,
+        epoch: number("config-epoch")?,
+        replicas: number("num-slaves")?,
+        other_sentinels: number("num-other-sentinels")?,
+        flags: answer.field("flags")?.to_owned(),
+    })
 }
 
 fn address(ip: Option<&str>, port: Option<&str>) -> Option<SocketAddr> {
     let ip: IpAddr = ip?.parse().ok()?;
     Some(SocketAddr::new(ip, port?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_view_is_read_by_its_names() {
+        let words = [
+            "name",
+            "fencepost",
+            "ip",
+            "198.18.0.2",
+            "port",
+            "6379",
+            "flags",
+            "master",
+            "num-slaves",
+            "2",
+            "num-other-sentinels",
+            "1",
+            "config-epoch",
+            "3",
+        ];
+        let answer = words.map(|word| Value::Bulk(word.into())).to_vec();
+        let expected = SentinelView {
+            primary: SocketAddr::from(([198, 18, 0, 2], 6379)),
+            epoch: 3,
+            replicas: 2,
+            other_sentinels: 1,
+            flags: "master".to_owned(),
+        };
+        assert_eq!(read_view(&Value::Array(answer)), Some(expected));
+        assert_eq!(read_view(&Value::Nil), None);
+    }
 }
