@@ -158,6 +158,16 @@ impl Bench {
     }
 
     /// An etcd binary that this bench's user can execute, as `--binary` takes it; `None` where it cannot be had.
+    /// Whether a server can be had by the user that runs the tests; says why not.
+    pub(crate) fn can_have(backend: &str, version: &str) -> bool {
+        let wanted = Wanted::new(backend, Some(version)).unwrap();
+        let located = Provisioner::from_env().locate(&wanted, None, &|line| eprintln!("{line}"));
+        located
+            .inspect_err(|error| eprintln!("skipped: {backend} {version} cannot be had: {error}"))
+            .is_ok()
+    }
+
+    /// A server binary that this bench's user can execute, as `--binary` takes it; `None` where it cannot be had.
     pub(crate) fn etcd(&self, version: &str) -> Option<String> {
         self.server("etcd", version)
     }

@@ -15,5 +15,6 @@ mod mistakes;
 mod nemesis;
 mod network;
 mod replay;
+mod redis;
 mod workers;
 mod zookeeper;

@@ -61,6 +61,8 @@ pub struct LockAsk<'a> {
     pub ttl_ms: u64,
     /// Whether the lease is kept alive in the background.
     pub keep_alive: bool,
+    /// What a holder does about a lost lock.
+    pub discipline: Discipline,
     /// The lock's options, with their defaults.
     pub options: &'a Options,
     /// The options of the lock service, with their defaults.

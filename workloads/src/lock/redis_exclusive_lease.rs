@@ -229,3 +229,30 @@ impl LockClient for Client {
         .boxed()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::option::Options;
+
+    #[test]
+    fn only_whole_seconds_can_be_asked_for() {
+        let asked = |ttl_ms| {
+            check(&LockAsk {
+                nodes: 1,
+                ttl_ms,
+                keep_alive: false,
+                discipline: Discipline::Ignore,
+                options: &Options::default(),
+                cluster: &Options::default(),
+            })
+        };
+        assert_eq!(asked(2_000), Ok(()));
+        for bad in [0, 500, 1_500] {
+            assert!(
+                asked(bad).is_err_and(|why| why.contains("whole seconds")),
+                "{bad}"
+            );
+        }
+    }
+}

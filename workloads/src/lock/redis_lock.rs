@@ -80,6 +80,12 @@ fn check(ask: &LockAsk<'_>) -> Result<(), String> {
             "workload.options.wait_replicas to be at most {replicas}, the number of replicas, and not {wanted}"
         ));
     }
+    if ask.discipline == Discipline::Token && ask.options.text(&TOKEN) == "none" {
+        return Err(
+            "workload.options.token = \"incr\" with the discipline `token`: the lock has no other token"
+                .to_owned(),
+        );
+    }
     Ok(())
 }
 
@@ -368,5 +374,57 @@ impl LockClient for Client {
             }
         }
         .boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(
+        nodes: u32,
+        discipline: Discipline,
+        topology: &str,
+        options: &[(&str, &str)],
+    ) -> Result<(), String> {
+        let owned = |(name, text): &(&str, &str)| ((*name).to_owned(), (*text).to_owned());
+        let options = Options(options.iter().map(owned).collect());
+        let cluster = Options([owned(&("topology", topology))].into());
+        check(&LockAsk {
+            nodes,
+            ttl_ms: 1_000,
+            keep_alive: true,
+            discipline,
+            options: &options,
+            cluster: &cluster,
+        })
+    }
+
+    #[test]
+    fn what_makes_no_sense_together_is_refused() {
+        let (ignore, token) = (Discipline::Ignore, Discipline::Token);
+        assert_eq!(asked(1, token, "single", &[("token", "incr")]), Ok(()));
+        assert_eq!(
+            asked(3, ignore, "sentinel", &[("wait_replicas", "2")]),
+            Ok(())
+        );
+        for (asked, expected) in [
+            (
+                asked(3, ignore, "independent", &[]),
+                "or lock = \"redlock\"",
+            ),
+            (
+                asked(3, ignore, "sentinel", &[("wait_replicas", "3")]),
+                "at most 2",
+            ),
+            (
+                asked(1, ignore, "single", &[("wait_replicas", "1")]),
+                "at most 0",
+            ),
+            (asked(1, token, "single", &[]), "token = \"incr\""),
+        ] {
+            let why = asked.expect_err(expected);
+            assert!(why.contains(expected), "{why}");
+        }
     }
 }

@@ -313,3 +313,50 @@ impl LockClient for Client {
         .boxed()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::option::Options;
+
+    fn asked(
+        nodes: u32,
+        ttl_ms: u64,
+        topology: &str,
+        options: &[(&str, &str)],
+    ) -> Result<(), String> {
+        let owned = |(name, text): &(&str, &str)| ((*name).to_owned(), (*text).to_owned());
+        let options = Options(options.iter().map(owned).collect());
+        let cluster = Options([owned(&("topology", topology))].into());
+        check(&LockAsk {
+            nodes,
+            ttl_ms,
+            keep_alive: true,
+            discipline: Discipline::Ignore,
+            options: &options,
+            cluster: &cluster,
+        })
+    }
+
+    #[test]
+    fn what_redlock_cannot_live_on_is_refused() {
+        assert_eq!(asked(5, 1_000, "independent", &[]), Ok(()));
+        for (asked, expected) in [
+            (asked(5, 1_000, "sentinel", &[]), "\"independent\""),
+            (
+                asked(1, 1_000, "independent", &[]),
+                "an odd number of nodes, 3 at least",
+            ),
+            (asked(2, 1_000, "independent", &[]), "and not 2"),
+            (asked(4, 1_000, "independent", &[]), "and not 4"),
+            (asked(3, 52, "independent", &[]), "a TTL that outlasts"),
+            (
+                asked(3, 1_000, "independent", &[("node_timeout", "990")]),
+                "and not 1000 ms",
+            ),
+        ] {
+            let why = asked.expect_err(expected);
+            assert!(why.contains(expected), "{why}");
+        }
+    }
+}

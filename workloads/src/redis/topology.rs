@@ -6,7 +6,7 @@ use crate::option::{OptionKind, OptionSpec, Options};
 pub const TOPOLOGY: OptionSpec = OptionSpec {
     name: "topology",
     kind: OptionKind::Word(&["single", "sentinel", "independent"]),
-    default: "single",
+    default: "sentinel",
     about: "One primary alone; a primary with replicas and three Sentinels that replace it; or primaries that know \
             nothing of each other, as Redlock wants them.",
 };
@@ -27,9 +27,9 @@ impl Topology {
     #[must_use]
     pub fn of(options: &Options) -> Self {
         match options.text(&TOPOLOGY) {
-            "sentinel" => Self::Sentinel,
+            "single" => Self::Single,
             "independent" => Self::Independent,
-            _ => Self::Single,
+            _ => Self::Sentinel,
         }
     }
 
@@ -56,7 +56,7 @@ mod tests {
             let pair = ("topology".to_owned(), word.to_owned());
             Topology::of(&Options([pair].into()))
         };
-        assert_eq!(Topology::of(&Options::default()), Topology::Single);
+        assert_eq!(Topology::of(&Options::default()), Topology::Sentinel);
         let OptionKind::Word(words) = TOPOLOGY.kind else {
             panic!("a word");
         };

@@ -4,7 +4,6 @@
 use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -83,31 +82,23 @@ fn find(folder: &Path, depth: u32, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// What to put before the server's own flags: a server of another Debian release runs with the libraries, and if
-/// they are there the program loader, that were unpacked beside it (`ROOT/usr/bin/redis-server`).
+/// A fetched server is started by the loader, and with the libraries, that were unpacked beside it
+/// (`FILES/usr/bin/redis-server`); any other as it is.
 fn launch(program: &Path) -> Command {
-    let root = program.ancestors().nth(3).unwrap_or(Path::new("/"));
-    let libraries = root.join("usr/lib/x86_64-linux-gnu");
-    if root == Path::new("/") || !libraries.is_dir() {
-        return Command::new(program);
+    let files = program.ancestors().nth(3).unwrap_or(Path::new("/"));
+    let folders = ["lib", "usr/lib"].map(|lib| files.join(lib).join("x86_64-linux-gnu"));
+    let loaders = folders
+        .iter()
+        .map(|folder| folder.join("ld-linux-x86-64.so.2"));
+    match loaders.into_iter().find(|loader| loader.exists()) {
+        Some(loader) if files != Path::new("/") => {
+            let mut command = Command::new(loader);
+            let search = std::env::join_paths(&folders).expect("no colons");
+            command.arg("--library-path").arg(search).arg(program);
+            command
+        }
+        _ => Command::new(program),
     }
-    let loader = libraries.join("ld-linux-x86-64.so.2");
-    let mut command = if loader.exists() {
-        let mut command = Command::new(loader);
-        command
-            .arg("--library-path")
-            .arg(&libraries)
-            .arg("--argv0")
-            .arg("redis-server")
-            .arg(program);
-        command
-    } else {
-        Command::new(program)
-    };
-    command
-        .env("LD_LIBRARY_PATH", &libraries)
-        .arg0("redis-server");
-    command
 }
 
 /// An address that stays free while its server is down for a restart: below the range from which the kernel

@@ -230,3 +230,96 @@ where
 {
     join_all((0..askers.len()).map(ask)).await
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use workloads::option::Options;
+
+    use super::*;
+    use crate::provision::Launch;
+    use crate::scenario::Tuning;
+
+    fn plan(nodes: u32, options: &[(&str, &str)]) -> ClusterPlan {
+        let owned = |(name, text): &(&str, &str)| ((*name).to_owned(), (*text).to_owned());
+        ClusterPlan {
+            backend: "redis".to_owned(),
+            version: "7.0.15".to_owned(),
+            nodes,
+            network: NetworkKind::default(),
+            bug: None,
+            ready_timeout_ms: 30_000,
+            tuning: Tuning::default(),
+            options: Options(options.iter().map(owned).collect()),
+        }
+    }
+
+    #[test]
+    fn clusters_that_cannot_be_are_refused() {
+        let sentinel = ("topology", "sentinel");
+        assert_eq!(check(&plan(1, &[("topology", "single")])), Ok(()));
+        assert_eq!(
+            check(&plan(3, &[sentinel, ("min_replicas_to_write", "2")])),
+            Ok(())
+        );
+        for (plan, expected) in [
+            (plan(3, &[("topology", "single")]), "nodes = 1"),
+            (plan(1, &[sentinel]), "at least 2 nodes"),
+            (
+                plan(2, &[sentinel, ("min_replicas_to_write", "2")]),
+                "at most 1",
+            ),
+            (
+                plan(
+                    5,
+                    &[("topology", "independent"), ("min_replicas_to_write", "1")],
+                ),
+                "only with",
+            ),
+        ] {
+            let why = check(&plan).expect_err(expected);
+            assert!(why.contains(expected), "{why}");
+        }
+    }
+
+    #[test]
+    fn files_name_the_others_and_the_first_primary() {
+        let node = |name: &str, index: usize, is_helper, last| NodeInfo {
+            name: name.to_owned(),
+            index,
+            is_helper,
+            address: Ipv4Addr::new(198, 18, 0, last),
+            data: "/data".into(),
+        };
+        let cluster = ClusterInfo {
+            plan: plan(2, &[("topology", "sentinel"), ("persistence", "always")]),
+            server: Launch::direct(Path::new("redis-server")),
+            nodes: vec![node("n1", 0, false, 1), node("n2", 1, false, 2)],
+            helpers: vec![
+                node("s1", 0, true, 11),
+                node("s2", 1, true, 12),
+                node("s3", 2, true, 13),
+            ],
+        };
+        let primary = conf::server(&cluster, &cluster.nodes[0]);
+        let replica = conf::server(&cluster, &cluster.nodes[1]);
+        assert!(primary.contains("appendfsync always\n") && !primary.contains("replicaof"));
+        assert!(
+            replica.ends_with("replicaof 198.18.0.1 6379\n"),
+            "{replica}"
+        );
+        let sentinel = conf::sentinel(&cluster, &cluster.helpers[1]);
+        for line in [
+            "sentinel monitor fencepost 198.18.0.1 6379 2\n",
+            "sentinel known-replica fencepost 198.18.0.2 6379\n",
+            "sentinel known-sentinel fencepost 198.18.0.13 26379 0000000000000000000000000000000000000003\n",
+        ] {
+            assert!(sentinel.contains(line), "no {line:?} in {sentinel}");
+        }
+        assert!(
+            !sentinel.contains("known-sentinel fencepost 198.18.0.12"),
+            "not itself"
+        );
+    }
+}

@@ -48,14 +48,21 @@ pub(in crate::scenario) fn read(
     check_ttl(section, ttl_ms, cluster);
     // Without its lock, nothing is known about the options.
     let options = lock.map(|lock| options::read(section, lock.options));
-    if let (Some(lock), Some(Some(options)), Some(ttl_ms), Some(keep_alive), Some(cluster)) =
-        (lock, &options, ttl_ms, keep_alive, cluster)
+    if let (
+        Some(lock),
+        Some(Some(options)),
+        Some(ttl_ms),
+        Some(keep_alive),
+        Some(discipline),
+        Some(cluster),
+    ) = (lock, &options, ttl_ms, keep_alive, discipline, cluster)
         && lock.backend == cluster.backend
     {
         let ask = LockAsk {
             nodes: cluster.nodes,
             ttl_ms,
             keep_alive,
+            discipline,
             options,
             cluster: &cluster.options,
         };
