@@ -239,6 +239,7 @@ mod tests {
 
     use super::*;
     use crate::provision::Launch;
+    use crate::sandbox::NetworkKind;
     use crate::scenario::Tuning;
 
     fn plan(nodes: u32, options: &[(&str, &str)]) -> ClusterPlan {

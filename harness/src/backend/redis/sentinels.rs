@@ -9,10 +9,10 @@ use super::{ASK, ASK_EVERY, Redis, ask_each};
 use crate::backend::{ClusterInfo, NodeInfo};
 
 /// How often Sentinels look and tell. Their own periods (10 s, 1 s and 2 s) make a server that comes back wait for
-/// more than 10 s until they tell it whom to follow. Only those from 7.0 on can be told.
+/// more than 10 s until they tell it whom to follow. Only those from 7.0 on can be told. The period of pings stays:
+/// a replica whose latest answer to INFO is older than five of them is not promoted.
 const PERIODS: &[(&str, Duration)] = &[
-    ("INFO-PERIOD", Duration::from_millis(500)),
-    ("PING-PERIOD", Duration::from_millis(100)),
+    ("INFO-PERIOD", Duration::from_millis(300)),
     ("ASK-PERIOD", Duration::from_millis(100)),
     ("PUBLISH-PERIOD", Duration::from_millis(200)),
 ];
