@@ -14,7 +14,7 @@ mod kill;
 mod mistakes;
 mod nemesis;
 mod network;
-mod replay;
 mod redis;
+mod replay;
 mod workers;
 mod zookeeper;
