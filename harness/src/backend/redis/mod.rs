@@ -55,13 +55,13 @@ const MIN_REPLICAS: OptionSpec = OptionSpec {
     name: "min_replicas_to_write",
     kind: OptionKind::Integer { min: 0, max: 16 },
     default: "0",
-    about: "With fewer replicas heard of of late a primary takes no writes.",
+    about: "With fewer replicas heard of lately a primary takes no writes.",
 };
 const MIN_REPLICAS_MAX_LAG_S: OptionSpec = OptionSpec {
     name: "min_replicas_max_lag",
     kind: OptionKind::Integer { min: 1, max: 3600 },
     default: "10",
-    about: "What \"of late\" means with `min_replicas_to_write`, in seconds.",
+    about: "What \"lately\" means with `min_replicas_to_write`, in seconds.",
 };
 const DOWN_AFTER: OptionSpec = OptionSpec {
     name: "down_after",
