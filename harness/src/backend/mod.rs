@@ -20,8 +20,8 @@ use crate::scenario::ClusterPlan;
 pub mod builtin;
 pub mod consul;
 pub mod etcd;
-pub mod zookeeper;
 pub mod redis;
+pub mod zookeeper;
 
 /// A kind of lock service.
 pub struct BackendSpec {
@@ -50,7 +50,13 @@ pub struct BackendSpec {
 }
 
 /// Every backend there is.
-pub const BACKENDS: &[BackendSpec] = &[etcd::SPEC, consul::SPEC, zookeeper::SPEC, redis::SPEC, builtin::SPEC];
+pub const BACKENDS: &[BackendSpec] = &[
+    etcd::SPEC,
+    consul::SPEC,
+    zookeeper::SPEC,
+    redis::SPEC,
+    builtin::SPEC,
+];
 
 /// The backend of this name.
 #[must_use]

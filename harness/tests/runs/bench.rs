@@ -157,7 +157,6 @@ impl Bench {
         arm.trials[0].clone()
     }
 
-    /// An etcd binary that this bench's user can execute, as `--binary` takes it; `None` where it cannot be had.
     /// Whether a server can be had by the user that runs the tests; says why not.
     pub(crate) fn can_have(backend: &str, version: &str) -> bool {
         let wanted = Wanted::new(backend, Some(version)).unwrap();
@@ -167,7 +166,7 @@ impl Bench {
             .is_ok()
     }
 
-    /// A server binary that this bench's user can execute, as `--binary` takes it; `None` where it cannot be had.
+    /// An etcd binary that this bench's user can execute, as `--binary` takes it; `None` where it cannot be had.
     pub(crate) fn etcd(&self, version: &str) -> Option<String> {
         self.server("etcd", version)
     }

@@ -25,10 +25,10 @@ pub mod etcd_mutex;
 pub mod etcd_v3lock;
 pub mod memory;
 pub mod none;
-pub mod zookeeper;
 pub mod redis_exclusive_lease;
 pub mod redis_lock;
 pub mod redlock;
+pub mod zookeeper;
 
 /// A kind of lock.
 pub struct LockSpec {

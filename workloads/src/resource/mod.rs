@@ -16,8 +16,8 @@ use crate::reply::Reply;
 pub mod consul;
 pub mod etcd;
 pub mod memory;
-pub mod zookeeper;
 pub mod redis;
+pub mod zookeeper;
 
 /// A kind of resource.
 pub struct ResourceSpec {
@@ -39,7 +39,13 @@ pub struct ResourceSpec {
 pub type Connecting = BoxFuture<'static, Result<Arc<dyn Resource>, String>>;
 
 /// Every resource there is.
-pub const RESOURCES: &[ResourceSpec] = &[memory::SPEC, etcd::SPEC, consul::SPEC, zookeeper::SPEC, redis::SPEC];
+pub const RESOURCES: &[ResourceSpec] = &[
+    memory::SPEC,
+    etcd::SPEC,
+    consul::SPEC,
+    zookeeper::SPEC,
+    redis::SPEC,
+];
 
 /// The resource of this name.
 #[must_use]
