@@ -172,6 +172,7 @@ mod tests {
             nodes: 3,
             ttl_ms: 2000,
             keep_alive: true,
+            discipline: Discipline::Ignore,
             options: &options,
             cluster: &Options::default(),
         })
