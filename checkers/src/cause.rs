@@ -389,8 +389,9 @@ pub fn explain(evidence: &Evidence<'_>, clobber: &Clobber) -> Witness {
                     story.ended(term);
                 }
             }
-            // A lease that its holder gave back in time explains nothing.
-            if stale.ended != TermEnd::Released || stale.end_ns > fresh.start_ns {
+            // A lease that its holder gave back in time explains nothing, nor does one where the store forgot.
+            let in_time = stale.ended == TermEnd::Released && stale.end_ns <= fresh.start_ns;
+            if !in_time && cause != Cause::Forgotten {
                 story.lapse(stale, clobber.at_ns);
             }
         }
