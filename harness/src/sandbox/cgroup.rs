@@ -5,7 +5,10 @@
 //! if both are, the next run does ([`reap_leftovers`]). The directory's name says whose it is, and a lock
 //! on it says that its init lives, which also holds where its PIDs mean nothing (another container).
 //!
-//! Version 2 only: processes frozen by the version 1 freezer survive SIGKILL. A cgroup never contains an
+//! The cgroups that the fault `memory` makes in a hierarchy of version 1 are locked in the same way, and
+//! removed at the same three places ([`nemesis::mechanism::memory::sweep`]).
+//!
+//! Version 2 only here: processes frozen by the version 1 freezer survive SIGKILL. A cgroup never contains an
 //! init of ours, which must run while its host is frozen.
 
 use std::fs::{self, File};
@@ -41,6 +44,7 @@ pub(super) struct RunCgroup {
 impl RunCgroup {
     /// Makes the directory where the system lets us, or says why it does not.
     pub(super) fn create(name: &str) -> Result<Self, String> {
+        nemesis::mechanism::memory::sweep();
         let mut reasons = Vec::new();
         for parent in candidates()? {
             reap_leftovers(&parent);

@@ -156,6 +156,7 @@ impl Init {
         if let Ok(run) = cgroup {
             run.remove();
         }
+        nemesis::mechanism::memory::sweep();
         let (report, code) = match end {
             Ok(End::Exited(code)) => (Report::Ended(End::Exited(code)), code),
             Ok(End::Signalled(signo)) => (Report::Ended(End::Signalled(signo)), 128 + signo),

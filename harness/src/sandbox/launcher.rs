@@ -184,6 +184,7 @@ impl Sandbox {
         if end == ControllerEnd::SandboxKilled && !self.cgroup_name.is_empty() {
             // The kernel ended the processes with their init, but nobody removed the directories.
             cgroup::remove_named(&self.cgroup_name);
+            nemesis::mechanism::memory::sweep();
         }
         end
     }

@@ -20,6 +20,7 @@ pub mod cpu;
 pub mod crash;
 pub mod disk;
 pub mod link;
+pub mod memory;
 pub mod partition;
 pub mod pause;
 pub mod power_loss;
@@ -35,6 +36,7 @@ pub const FAULTS: &[FaultSpec] = &[
     crash::SPEC,
     rolling_restart::SPEC,
     cpu::SPEC,
+    memory::SPEC,
     disk::SPEC,
     partition::SPEC,
     link::SPEC,
@@ -307,8 +309,10 @@ mod tests {
             println!("{}: {found:?}", spec.name);
             // An ordinary user may mount in a sandbox only.
             let only_there = spec.needs.contains(&Need::UndoFs);
+            // And have a cgroup with the memory controller where it is delegated only.
+            let delegated = spec.name == "memory";
             let usable = found.iter().any(|one| one.usable);
-            assert!(usable || only_there, "{found:?}");
+            assert!(usable || only_there || delegated, "{found:?}");
             assert!(found.iter().all(|one| !one.detail.is_empty()));
         }
     }

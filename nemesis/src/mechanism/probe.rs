@@ -16,6 +16,7 @@ use crate::HostControl;
 use crate::clock::{HostClock, NOT_SKEWED};
 use crate::mechanism::cgroup::OwnCgroup;
 use crate::mechanism::fsync_gate::{Answer, FsyncGate, launch};
+use crate::mechanism::memory::{self, Squeeze};
 use crate::mechanism::proof::ProcessId;
 use crate::mechanism::stopper::Stopper;
 use crate::mechanism::undo_fs::{Keep, UndoFs};
@@ -28,10 +29,7 @@ const PATIENCE_NS: u64 = 1_000_000_000;
 #[must_use]
 pub fn freezer() -> Availability {
     let tried = || {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let cgroup =
-            OwnCgroup::create(&format!("fencepost-probe-{}-{number}", std::process::id()))?;
+        let cgroup = own_cgroup()?;
         let sleeper = Sleeper::start(Some(cgroup))?;
         sleeper.stop_and_go(true)
     };
@@ -72,6 +70,47 @@ pub fn sigkill() -> Availability {
         .map(drop)
     };
     report("SIGKILL", "killed a process", tried(), "")
+}
+
+/// Bounds the memory of a child by cgroup v2, and lets it go.
+#[must_use]
+pub fn memory_high() -> Availability {
+    let tried = || {
+        let cgroup = own_cgroup()?;
+        let sleeper = Sleeper::start(Some(cgroup))?;
+        squeeze(&sleeper, Squeeze::by_high)
+    };
+    report(memory::HIGH, "bounded the memory of a process", tried(), "")
+}
+
+/// Moves a child to a cgroup v1 whose memory is bounded, and back.
+#[must_use]
+pub fn memory_limit() -> Availability {
+    let tried = || squeeze(&Sleeper::start(None)?, Squeeze::by_limit);
+    report(
+        memory::LIMIT,
+        "bounded the memory of a process in a cgroup of its own, and moved it back",
+        tried(),
+        "",
+    )
+}
+
+/// Bounds the memory of a child in one way.
+fn squeeze(
+    sleeper: &Sleeper,
+    begin: fn(&dyn HostControl, f64) -> Result<Squeeze, String>,
+) -> Result<(), String> {
+    let mut squeeze = begin(sleeper, 0.5)?;
+    squeeze.still()?;
+    squeeze.hits()?;
+    squeeze.lift()
+}
+
+/// A cgroup v2 for one child.
+fn own_cgroup() -> Result<OwnCgroup, String> {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    OwnCgroup::create(&format!("fencepost-probe-{}-{number}", std::process::id()))
 }
 
 /// Lets a child sync a file behind a gate that fails every sync, and sees it fail.
