@@ -54,7 +54,7 @@ const RETRY: OptionSpec = retry_option("50");
 
 fn check(ask: &LockAsk<'_>) -> Result<(), String> {
     Topology::of(ask.cluster).has_one_primary()?;
-    if ask.ttl_ms == 0 || ask.ttl_ms % 1000 != 0 {
+    if ask.ttl_ms == 0 || !ask.ttl_ms.is_multiple_of(1000) {
         return Err(format!(
             "a TTL of whole seconds, since the lease is set with EX, and not {} ms",
             ask.ttl_ms

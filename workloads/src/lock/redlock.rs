@@ -61,7 +61,7 @@ fn check(ask: &LockAsk<'_>) -> Result<(), String> {
                 .to_owned(),
         );
     }
-    if ask.nodes < 3 || ask.nodes % 2 == 0 {
+    if ask.nodes < 3 || ask.nodes.is_multiple_of(2) {
         return Err(format!(
             "an odd number of nodes, 3 at least, so that a majority outlives the loss of one, and not {}",
             ask.nodes
