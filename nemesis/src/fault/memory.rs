@@ -198,7 +198,7 @@ impl fmt::Display for MemoryReceipt {
         match &self.paged_out {
             Ok(bytes) => write!(
                 f,
-                "its {:.1} MiB of mappings of files were paged out",
+                "{:.1} MiB of its mapped files were paged out",
                 mib(*bytes)
             )?,
             Err(why) => write!(f, "its mapped files were not paged out ({why})")?,

@@ -42,7 +42,7 @@ pub struct Squeeze {
     pub used: u64,
     /// What they may newly take, in bytes.
     pub room: u64,
-    /// Size of the mappings of files that were paged out, or why they could not be.
+    /// What was paged out of mapped files, in bytes, or why they could not be.
     pub paged_out: Result<u64, String>,
     /// What the counter of hits said when it began.
     hits_before: u64,
@@ -423,13 +423,18 @@ fn enable(dir: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Pages out what the processes map of files; says how much, or why nothing.
+/// Pages out what the processes map of files; says how much of it went, or why nothing.
 fn page_out(pids: &[i32]) -> Result<u64, String> {
+    let resident = || -> u64 {
+        let of = |pid: &i32| kilobytes(*pid, "status", "RssFile:").unwrap_or(0);
+        pids.iter().map(of).sum::<u64>() * 1024
+    };
+    let before = resident();
     let done: Vec<_> = pids.iter().map(|pid| pageout::files_of(*pid)).collect();
-    let bytes: u64 = done.iter().flatten().sum();
+    let gone = before.saturating_sub(resident());
     match done.into_iter().find_map(Result::err) {
-        Some(error) if bytes == 0 => Err(error.to_string()),
-        _ => Ok(bytes),
+        Some(error) if gone == 0 => Err(error.to_string()),
+        _ => Ok(gone),
     }
 }
 
@@ -441,15 +446,19 @@ fn room(used: u64, share: f64) -> u64 {
 /// The processes' memory in bytes, what they share counted once (proc_pid_smaps(5)).
 fn used_by(pids: &[i32]) -> u64 {
     let of = |pid: &i32| {
-        let field = |file: &str, name: &str| {
-            let text = fs::read_to_string(format!("/proc/{pid}/{file}")).ok()?;
-            let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-            line.split_ascii_whitespace().next()?.parse::<u64>().ok()
-        };
-        let kb = field("smaps_rollup", "Pss:").or_else(|| field("status", "VmRSS:"));
-        kb.unwrap_or(0) * 1024
+        let shared_once = kilobytes(*pid, "smaps_rollup", "Pss:");
+        shared_once
+            .or_else(|| kilobytes(*pid, "status", "VmRSS:"))
+            .unwrap_or(0)
     };
-    pids.iter().map(of).sum()
+    pids.iter().map(of).sum::<u64>() * 1024
+}
+
+/// The number after a name in a file of a process's /proc directory.
+fn kilobytes(pid: i32, file: &str, name: &str) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/{file}")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_ascii_whitespace().next()?.parse().ok()
 }
 
 fn read(path: &Path) -> Result<String, String> {

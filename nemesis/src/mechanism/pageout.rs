@@ -10,26 +10,25 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// Pages out what a process maps of files; returns the size of the mappings.
+/// Pages out what a process maps of files.
 ///
 /// # Errors
 /// The call that the kernel refused, and its answer.
-pub fn files_of(pid: i32) -> io::Result<u64> {
+pub fn files_of(pid: i32) -> io::Result<()> {
     let named = |call: &'static str| {
         move |error: io::Error| io::Error::new(error.kind(), format!("{call}: {error}"))
     };
     let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
     let process = open(pid).map_err(named("pidfd_open"))?;
-    let mut advised = 0;
     for (start, length) in maps.lines().filter_map(file_mapping) {
         match advise(&process, start, length) {
-            Ok(()) => advised += length as u64,
+            Ok(()) => {}
             // This mapping cannot be paged out (locked, of a device), or is gone since.
             Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOMEM)) => {}
             Err(error) => return Err(named("process_madvise(MADV_PAGEOUT)")(error)),
         }
     }
-    Ok(advised)
+    Ok(())
 }
 
 /// Start and length, if a line of maps (proc_pid_maps(5)) is the mapping of a file.
