@@ -31,6 +31,9 @@ use crate::mechanism::scheduling::{self, Scheduling};
 const COMMANDS: u64 = u64::MAX;
 /// Frames that are read from a port before the others, and the commands, have their turn.
 const BATCH: usize = 16;
+/// How long the thread looks for another frame before it sleeps. To wake an idle processor takes several times
+/// as long as to forward a frame, and a request's answer is often here within this time.
+const AWAKE_NS: u64 = 40_000;
 /// Room for a frame of the largest size that segmentation offload makes, with its headers.
 const LARGEST_FRAME: usize = 70_000;
 
@@ -54,6 +57,7 @@ pub(super) fn spawn(
         flight: Flight::default(),
         totals: Totals::default(),
         scheduling: Scheduling::ShortSlices,
+        latest_ns: 0,
     };
     thread::Builder::new()
         .name("switch".to_owned())
@@ -105,6 +109,8 @@ struct Forwarder {
     flight: Flight,
     totals: Totals,
     scheduling: Scheduling,
+    /// When the last frame was read.
+    latest_ns: u64,
 }
 
 impl Forwarder {
@@ -115,11 +121,7 @@ impl Forwarder {
         let mut events = [EpollEvent::empty(); 64];
         let mut buffer = vec![0; LARGEST_FRAME];
         loop {
-            let timeout = self
-                .flight
-                .next_due_ns()
-                .map(|due_ns| Duration::from_nanos(due_ns.saturating_sub((self.now)())));
-            let count = sys::epoll_wait(&self.epoll, &mut events, timeout)?;
+            let count = self.wait(&mut events)?;
             self.release();
             let events = &events[..count];
             if events.iter().any(|event| event.data() == COMMANDS) && !self.obey(commands) {
@@ -127,7 +129,31 @@ impl Forwarder {
             }
             for event in events.iter().filter(|event| event.data() != COMMANDS) {
                 self.receive(event.data() as usize, &mut buffer);
+                self.latest_ns = (self.now)();
             }
+        }
+    }
+
+    /// Waits for events or for a frame that is due, awake for a short while after the last frame.
+    fn wait(&self, events: &mut [EpollEvent]) -> io::Result<usize> {
+        loop {
+            let now_ns = (self.now)();
+            let left_ns = self
+                .flight
+                .next_due_ns()
+                .map(|due_ns| due_ns.saturating_sub(now_ns));
+            // In real time nobody else would run meanwhile.
+            let awake = self.scheduling == Scheduling::ShortSlices
+                && now_ns.saturating_sub(self.latest_ns) < AWAKE_NS
+                && left_ns != Some(0);
+            if !awake {
+                return sys::epoll_wait(&self.epoll, events, left_ns.map(Duration::from_nanos));
+            }
+            let count = sys::epoll_wait(&self.epoll, events, Some(Duration::ZERO))?;
+            if count > 0 {
+                return Ok(count);
+            }
+            thread::yield_now();
         }
     }
 
