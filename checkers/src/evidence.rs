@@ -209,6 +209,19 @@ impl<'h> Evidence<'h> {
         faults.next().is_none()
     }
 
+    /// False when a clock fault was in force on a node: a lease may then end at any time, by truth time, and
+    /// the service kept its promise all the same. Nodes are the hosts on which no client lives.
+    #[must_use]
+    pub fn ttl_binds(&self) -> bool {
+        let clients = &self.history.clients;
+        let is_node = |host: &String| clients.values().all(|client| client.host != *host);
+        let clock = |kind: &str| kind.contains("clock") || kind.contains("skew");
+        !self
+            .faults
+            .iter()
+            .any(|fault| clock(&fault.kind) && fault.hosts.iter().any(is_node))
+    }
+
     /// True when the service must have held the lock for both terms at one instant: their certain
     /// holds intersect by more than the clock error (facts: E1; sound, not complete).
     #[must_use]
@@ -218,7 +231,10 @@ impl<'h> Evidence<'h> {
             .certain_until_ns(self.ttl_ns)
             .min(b.certain_until_ns(self.ttl_ns));
         let error_ns = self.history.header.clock_error_ns.saturating_mul(2);
-        a.lock == b.lock && a.client != b.client && from_ns.saturating_add(error_ns) < until_ns
+        self.ttl_binds()
+            && a.lock == b.lock
+            && a.client != b.client
+            && from_ns.saturating_add(error_ns) < until_ns
     }
 
     /// Of two terms on one lock the one that was granted first: by token when both have one, else by

@@ -2,8 +2,8 @@
 
 mod common;
 
-use checkers::check::{Report, Verdict, run_all};
-use checkers::history::{Event, Function, History, Lost};
+use checkers::check::{Class, Metric, Report, Verdict, run_all};
+use checkers::history::{Event, FaultEvent, FaultPhase, Function, History, Lost};
 use proptest::prelude::*;
 
 /// One round of a client: wait, hold, and how it ends.
@@ -234,4 +234,49 @@ fn nothing_acquired_is_unknown_not_valid() {
     let report = terms_report(&History::from_events(events).expect("it settles"));
     assert_eq!(report.verdict, Verdict::Unknown);
     assert!(report.unknown_because.is_some());
+}
+
+/// Two clients are granted one lock within its TTL, under a fault of this kind on this host.
+fn granted_twice(kind: &str, host: &str) -> Report {
+    let mut events = vec![Event::Header(common::header())];
+    events.extend([common::client(1), common::client(2)]);
+    events.push(Event::Fault(FaultEvent {
+        id: 1,
+        kind: kind.to_owned(),
+        target: "one".into(),
+        hosts: vec![host.to_owned()],
+        phase: FaultPhase::Injected,
+        at_ns: 1,
+        requested_ns: 1,
+        proven: true,
+        receipt: String::new(),
+    }));
+    for (op, client, from_ms) in [(0, 1, 10), (1, 2, 500)] {
+        let (invoke_ns, return_ns) = (from_ms * MS, (from_ms + 1) * MS);
+        let invoke = common::invoke(op, client, Function::Acquire, "l", invoke_ns);
+        events.push(Event::Invoke(invoke));
+        events.push(Event::Ok(common::completion(op, invoke_ns, return_ns)));
+    }
+    events.push(common::end(900 * MS));
+    let history = History::from_events(events).expect("it settles");
+    let mut reports = run_all(&history).into_iter();
+    reports
+        .find(|report| report.check == "terms")
+        .expect("terms")
+}
+
+#[test]
+fn a_service_whose_clock_was_bent_promised_nothing() {
+    for (kind, host, class) in [
+        ("pause", "n1", Class::ServerFault),
+        ("clock-rate", "c1", Class::ServerFault),
+        ("clock-rate", "n1", Class::InherentHazard),
+    ] {
+        let report = granted_twice(kind, host);
+        assert_eq!(report.verdict, Verdict::Invalid);
+        assert_eq!(report.class, Some(class), "{kind} on {host}");
+        let doubles = report.metrics.get("double_grants").copied();
+        assert_eq!(doubles.map(Metric::value), Some(1.0));
+        assert!(report.witnesses.iter().all(|one| one.class == Some(class)));
+    }
 }

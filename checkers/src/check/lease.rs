@@ -122,7 +122,7 @@ fn run(history: &History) -> Report {
             }
         }
     }
-    let clocks = clock_fault_on_a_node(&evidence);
+    let clocks = !evidence.ttl_binds();
     let class = if clocks {
         Class::InherentHazard
     } else {
@@ -250,17 +250,6 @@ fn expiries<'e>(evidence: &'e Evidence<'_>) -> Expiries<'e> {
         }
     }
     found
-}
-
-/// Nodes are the hosts on which no client lives.
-fn clock_fault_on_a_node(evidence: &Evidence<'_>) -> bool {
-    let clients = &evidence.history.clients;
-    let is_node = |host: &String| clients.values().all(|client| client.host != *host);
-    let clock = |kind: &str| kind.contains("clock") || kind.contains("skew");
-    evidence
-        .faults
-        .iter()
-        .any(|fault| clock(&fault.kind) && fault.hosts.iter().any(is_node))
 }
 
 fn too_early_witness(evidence: &Evidence<'_>, found: &TooEarly<'_>, class: Class) -> Witness {

@@ -119,7 +119,7 @@ fn run(history: &History) -> Report {
     if beliefs.pairs > 0 {
         report.blame(Some(Class::InherentHazard));
     }
-    if holds.pairs > 0 {
+    if holds.pairs > 0 && evidence.ttl_binds() {
         report.blame(Some(Class::ServerFault));
     }
     for &acquire in &expired {
@@ -218,8 +218,10 @@ fn overlap_witness(evidence: &Evidence<'_>, overlap: &Overlap) -> Witness {
     });
     let why = if double {
         "the service must have held it for both"
-    } else {
+    } else if evidence.ttl_binds() {
         "the lease of the first had run out, as far as is known"
+    } else {
+        "nobody can say how long the first lease was good, as a clock fault was in force on a node"
     };
     let headline = format!(
         "{} and {} both believed for {:.3} ms that they held lock `{}`: {why}",
