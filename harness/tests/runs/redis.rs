@@ -29,6 +29,9 @@ locks = 24
 ttl = "3s"
 hold = "200ms..5s"
 duration = "7s"
+# Nobody believes for longer than what a replica was told: renewals are not waited for.
+keep_alive = false
+discipline = "deadline"
 request_timeout = "500ms"
 acquire_timeout = "5s"
 options = { token = "incr" }
