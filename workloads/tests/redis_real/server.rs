@@ -71,9 +71,10 @@ fn programs() -> Vec<PathBuf> {
 fn find(folder: &Path, depth: u32, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
-        let is_server = path
-            .file_name()
-            .is_some_and(|name| name == "redis-server" || name == "valkey-server");
+        // Packages have other files of that name, such as `etc/default/redis-server`.
+        let is_server = ["redis-server", "valkey-server"]
+            .iter()
+            .any(|name| path.ends_with(Path::new("usr/bin").join(name)));
         if path.is_dir() && depth > 0 {
             find(&path, depth - 1, found);
         } else if is_server && path.exists() {
