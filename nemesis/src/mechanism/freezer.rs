@@ -9,16 +9,20 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::time::TimeSpec;
 
 use crate::Now;
 
 /// Name of this mechanism in receipts.
 pub const NAME: &str = "cgroup v2 freezer";
 
-/// The kernel sends at most one notification in 10 ms for `cgroup.events`, so we look on our own too.
-const LOOK_AGAIN_MS: u8 = 1;
+/// The kernel sends at most one notification in 10 ms for `cgroup.events`, so we look on our own too: soon at
+/// first, since most processes stop at once, then less often, each time after twice as long.
+const LOOK_AGAIN_FIRST: Duration = Duration::from_micros(50);
+const LOOK_AGAIN_LAST: Duration = Duration::from_millis(1);
 
 /// The freezer of one cgroup.
 #[derive(Debug)]
@@ -87,6 +91,7 @@ impl Freezer {
     /// # Errors
     /// `cgroup.events` could not be read.
     pub fn wait(&self, frozen: bool, deadline_ns: u64, now: Now) -> io::Result<Option<u64>> {
+        let mut look_again = LOOK_AGAIN_FIRST;
         loop {
             if self.is_frozen()? == frozen {
                 return Ok(Some(now()));
@@ -95,10 +100,11 @@ impl Freezer {
                 return Ok(None);
             }
             let mut fds = [PollFd::new(self.events.as_fd(), PollFlags::POLLPRI)];
-            match poll(&mut fds, PollTimeout::from(LOOK_AGAIN_MS)) {
+            match ppoll(&mut fds, Some(TimeSpec::from(look_again)), None) {
                 Ok(_) | Err(nix::errno::Errno::EINTR) => {}
                 Err(errno) => return Err(errno.into()),
             }
+            look_again = LOOK_AGAIN_LAST.min(look_again * 2);
         }
     }
 

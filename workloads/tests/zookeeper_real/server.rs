@@ -12,8 +12,11 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use workloads::zookeeper::status;
 
-/// Sessions last two to twenty of these.
+/// Sessions last at least two of these.
 pub(crate) const TICK_MS: u64 = 500;
+
+/// And at most this long: longer than a restart takes on a busy machine, where the usual twenty ticks are not.
+pub(crate) const LONGEST_SESSION_MS: u64 = 60_000;
 
 /// A running server. Its data is deleted with it.
 pub(crate) struct Server {
@@ -112,7 +115,8 @@ impl Server {
         let data = tempfile::tempdir().expect("a temporary folder");
         let endpoint = free_address();
         let text = format!(
-            "tickTime={TICK_MS}\ndataDir={}\nclientPort={}\nclientPortAddress={}\nmaxClientCnxns=0\n",
+            "tickTime={TICK_MS}\ndataDir={}\nclientPort={}\nclientPortAddress={}\nmaxClientCnxns=0\n\
+             maxSessionTimeout={LONGEST_SESSION_MS}\n",
             data.path().join("data").display(),
             endpoint.port(),
             endpoint.ip()

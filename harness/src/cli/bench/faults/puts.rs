@@ -1,14 +1,16 @@
 //! How long a put to a real etcd takes, over the network that is measured.
 
 use std::path::Path;
-use std::time::Instant;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
+use tokio::runtime::Runtime;
 use workloads::reply::Reply;
 use workloads::resource::{self, ResourceConfig, Write};
 
 use super::sample::Sample;
-use crate::backend;
+use crate::backend::{self, NodeInfo};
 use crate::provision::Launch;
 use crate::run::cluster::Cluster;
 use crate::run::place::Place;
@@ -17,7 +19,11 @@ use crate::scenario::ArmPlan;
 /// Puts that are timed, one after the other.
 const PUTS: u64 = 1_000;
 
-/// Starts three nodes and times writes from the controller.
+/// How long the cluster may take to elect a leader.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Starts three nodes and times writes from the controller through the leader: a follower passes each write on,
+/// and which node leads would decide the comparison.
 pub(super) fn measure(arm: &ArmPlan, etcd: &Path, place: &Place) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -26,8 +32,9 @@ pub(super) fn measure(arm: &ArmPlan, etcd: &Path, place: &Place) -> Result<()> {
     let spec = backend::find(&arm.cluster.backend).context("this build has no etcd")?;
     let etcd = Launch::direct(etcd);
     let cluster = Cluster::start(spec, &arm.cluster, &etcd, place, runtime.handle())?;
+    let leader = leader(&cluster, &runtime)?;
     let config = ResourceConfig {
-        endpoint: Some(cluster.info.endpoint(spec.backend, &cluster.info.nodes[0])),
+        endpoint: Some(cluster.info.endpoint(spec.backend, &leader)),
         request_timeout_ms: 5_000,
         ..ResourceConfig::default()
     };
@@ -53,4 +60,31 @@ pub(super) fn measure(arm: &ArmPlan, etcd: &Path, place: &Place) -> Result<()> {
     })?;
     sample.row("etcd put, three nodes, one client");
     Ok(())
+}
+
+fn leader(cluster: &Cluster, runtime: &Runtime) -> Result<NodeInfo> {
+    let (found, leaders) = mpsc::channel();
+    let told = Box::new(move |name: &str| {
+        // Nobody listens any more once a leader was heard of.
+        let _ = found.send(name.to_owned());
+    });
+    let watch = runtime.spawn(
+        cluster
+            .spec
+            .backend
+            .watch_leader(cluster.info.clone(), told),
+    );
+    let until = Instant::now() + PATIENCE;
+    let node = loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let Ok(name) = leaders.recv_timeout(left) else {
+            break None;
+        };
+        let mut nodes = cluster.info.nodes.iter();
+        if let Some(node) = nodes.find(|node| node.name == name) {
+            break Some(node.clone());
+        }
+    };
+    watch.abort();
+    node.with_context(|| format!("no leader within {} s", PATIENCE.as_secs()))
 }
