@@ -53,13 +53,20 @@ impl NetworkKind {
     /// The names of both, as scenario files write them.
     pub const NAMES: &[&str] = &["switch", "bridge"];
 
+    const ALL: [Self; 2] = [Self::Switch, Self::Bridge];
+
     /// The kind of that name.
     #[must_use]
     pub fn find(name: &str) -> Option<Self> {
-        match name {
-            "switch" => Some(Self::Switch),
-            "bridge" => Some(Self::Bridge),
-            _ => None,
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// Its name, as scenario files write it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Switch => "switch",
+            Self::Bridge => "bridge",
         }
     }
 }

@@ -5,6 +5,7 @@
 //! the hidden mode `--wire`.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -20,8 +21,9 @@ mod puts;
 mod sample;
 mod wire;
 
-/// The part that is no network.
+/// The parts that are no network, or more than one.
 const DISK: &str = "disk";
+const PUTS: &str = "puts on ";
 
 /// How sharp the faults are: onset, heal, delay, throughput, decisions, pauses, disks, power
 #[derive(Debug, Args)]
@@ -54,18 +56,32 @@ pub fn run(args: &FaultsArgs) -> Result<Exit> {
             disk::measure()?;
             return Ok(Exit::Met);
         }
-        let kind = NetworkKind::find(part).with_context(|| format!("no part is called {part}"))?;
-        network::measure(kind, args.etcd.as_deref())?;
+        let network = part.strip_prefix(PUTS).unwrap_or(part);
+        let kind =
+            NetworkKind::find(network).with_context(|| format!("no part is called {part}"))?;
+        if part.starts_with(PUTS) {
+            let etcd = args.etcd.as_deref().context("puts need --etcd")?;
+            puts::measure(kind, etcd)?;
+        } else {
+            network::measure(kind)?;
+        }
         return Ok(Exit::Met);
     }
     let etcd = if args.no_etcd { None } else { find_etcd(args) };
     println!("{:<52} {:>12} {:>12}", "", "p50", "p99");
     for part in NetworkKind::NAMES {
         println!("network = \"{part}\"");
-        in_sandbox(part, etcd.as_deref())?;
+        in_sandbox(part, None, None)?;
+    }
+    if let Some(etcd) = &etcd {
+        println!("etcd put, three nodes, one client of the leader");
+        puts::compare(|kind, times| {
+            let part = format!("{PUTS}{}", kind.name());
+            in_sandbox(&part, Some(etcd), Some(times))
+        })?;
     }
     println!("disks and power");
-    in_sandbox(DISK, None)?;
+    in_sandbox(DISK, None, None)?;
     Ok(Exit::Met)
 }
 
@@ -85,8 +101,8 @@ fn find_etcd(args: &FaultsArgs) -> Option<PathBuf> {
     }
 }
 
-/// Runs a part in a sandbox of its own; it prints its rows itself.
-fn in_sandbox(part: &str, etcd: Option<&Path>) -> Result<()> {
+/// Runs a part in a sandbox of its own. It prints its rows itself, or writes its times to the file it is given.
+fn in_sandbox(part: &str, etcd: Option<&Path>, times: Option<File>) -> Result<()> {
     let mut argv: Vec<OsString> = ["bench", "faults", "--inside", part]
         .map(OsString::from)
         .into();
@@ -95,6 +111,7 @@ fn in_sandbox(part: &str, etcd: Option<&Path>) -> Result<()> {
     }
     let sandbox = Sandbox::start(SandboxSpec {
         controller_argv: argv,
+        inherit: times.into_iter().map(Into::into).collect(),
         needed_paths: etcd.iter().map(|path| path.to_path_buf()).collect(),
         cgroup: true,
         ..SandboxSpec::default()

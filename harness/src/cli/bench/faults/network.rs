@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::os::fd::AsFd;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +15,6 @@ use nix::fcntl::OFlag;
 use nix::unistd::pipe2;
 use workloads::truth::now_ns;
 
-use super::puts;
 use super::sample::{Sample, figure};
 use crate::known::known;
 use crate::run::host::ManagedHost;
@@ -55,7 +53,7 @@ const PAUSES: usize = 50;
 const ASK_MS: u64 = 2_000;
 
 /// Measures everything that this kind of network can do.
-pub(super) fn measure(kind: NetworkKind, etcd: Option<&Path>) -> Result<()> {
+pub(super) fn measure(kind: NetworkKind) -> Result<()> {
     let arm = arm(kind)?;
     let logs = std::env::temp_dir();
     let place = Place::new(&arm, logs)?;
@@ -83,12 +81,10 @@ pub(super) fn measure(kind: NetworkKind, etcd: Option<&Path>) -> Result<()> {
     if kind == NetworkKind::Switch {
         pauses(&place)?;
     }
-    match etcd {
-        Some(etcd) => puts::measure(&arm, etcd, &place),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
+/// An arm on this kind of network.
 pub(super) fn arm(kind: NetworkKind) -> Result<ArmPlan> {
     let scenario = Scenario::parse("bench", SCENARIO, &known());
     let mut scenario = scenario.map_err(|errors| anyhow::anyhow!(render(&errors)))?;

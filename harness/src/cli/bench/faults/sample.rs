@@ -25,6 +25,12 @@ impl Sample {
         );
     }
 
+    /// Half of the times are at most this long, in milliseconds; 0 when there are none.
+    pub(super) fn median_ms(mut self) -> f64 {
+        self.0.sort_unstable();
+        self.percentile(0.5).unwrap_or(0) as f64 / 1e6
+    }
+
     /// The nearest-rank percentile of the sorted sample.
     fn percentile(&self, share: f64) -> Option<u64> {
         let rank = (share * self.0.len() as f64).ceil() as usize;
