@@ -1,23 +1,24 @@
 //! The Consul locks, resource and observer against real Consul servers on loopback.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use checkers::history::LeasePhase;
 use futures_util::future::join_all;
 use tokio::time::{sleep, timeout};
-use workloads::belief::Belief;
 use workloads::consul::{ConsulClient, LOCK_PREFIX, LockSeen, LockWatch, Mode, Query, watch_locks};
-use workloads::lock::{self, Grant, Guard, LockClient, LockConfig};
-use workloads::reply::Reply;
-use workloads::resource::{self, Resource, ResourceConfig, Write};
+use workloads::lock::{Grant, Guard, LockConfig};
+use workloads::resource::{Resource, Write};
 
 #[path = "consul_real/errors.rs"]
 mod errors;
+mod real;
 #[path = "consul_real/server.rs"]
 mod server;
 
+use real::clients::{
+    assert_tokens_grow, client, exclude_each_other, fail_code, info_code, ok, options, registers_of,
+};
 use server::{Server, on_cluster};
 
 const LOCKS: [&str; 2] = ["consul-lock", "consul-kv"];
@@ -25,60 +26,23 @@ const LIMIT: Duration = Duration::from_secs(3);
 
 /// A lock without lock-delay, and further options.
 fn config(server: &Server, ttl_ms: u64, options: &[(&str, &str)]) -> LockConfig {
-    let mut config = LockConfig {
+    let own = [("lock-delay", "0"), ("retry", "50")];
+    LockConfig {
         endpoint: Some(server.endpoint),
         version: "1.8.7".to_owned(),
         ttl_ms,
         keep_alive: true,
         request_timeout_ms: 3_000,
         acquire_timeout_ms: 15_000,
+        options: self::options(&[&own, options].concat()),
         ..LockConfig::default()
-    };
-    for (name, value) in [("lock-delay", "0"), ("retry", "50")].iter().chain(options) {
-        config
-            .options
-            .0
-            .insert((*name).to_owned(), (*value).to_owned());
     }
-    config
-}
-
-/// A logical client on connections of its own, and its belief.
-async fn client(name: &str, config: LockConfig) -> (Box<dyn LockClient>, Arc<Belief>) {
-    let belief = Arc::new(Belief::new());
-    let connect = lock::find(name).expect("registered").connect;
-    let connection = connect(config).await.expect("connected");
-    (connection.client(0, Arc::clone(&belief)), belief)
 }
 
 async fn consul(server: &Server) -> ConsulClient {
     ConsulClient::connect(server.endpoint, LIMIT)
         .await
         .expect("connected")
-}
-
-#[track_caller]
-fn ok<T: std::fmt::Debug>(reply: Reply<T>) -> T {
-    match reply {
-        Reply::Ok(value) => value,
-        other => panic!("expected ok, found {other:?}"),
-    }
-}
-
-#[track_caller]
-fn fail_code<T: std::fmt::Debug>(reply: Reply<T>) -> &'static str {
-    match reply {
-        Reply::Fail(reason) => reason.code,
-        other => panic!("expected fail, found {other:?}"),
-    }
-}
-
-#[track_caller]
-fn info_code<T: std::fmt::Debug>(reply: Reply<T>) -> &'static str {
-    match reply {
-        Reply::Info(reason) => reason.code,
-        other => panic!("expected info, found {other:?}"),
-    }
 }
 
 fn only(servers: Vec<Server>) -> Server {
@@ -102,35 +66,10 @@ fn five_clients_exclude_each_other_and_tokens_grow() {
             ("consul-kv", "modify-index"),
         ] {
             let lock = format!("{name}-{token}");
-            let (inside, tokens) = (AtomicUsize::new(0), std::sync::Mutex::new(Vec::new()));
-            let clients = (0..5).map(|_| {
-                let config = config(&server, 2_000, &[("token", token)]);
-                let (inside, tokens, lock) = (&inside, &tokens, &lock);
-                async move {
-                    let (mut client, belief) = client(name, config).await;
-                    for _ in 0..5 {
-                        let grant = ok(client.acquire(lock).await);
-                        let others = inside.fetch_add(1, Ordering::SeqCst);
-                        assert_eq!(others, 0, "{lock}: two holders");
-                        tokens.lock().unwrap().push(grant.token.expect("a token"));
-                        assert!(!grant.dead_on_arrival && grant.guard.is_some());
-                        // The end of an earlier session must not touch what is known of this one.
-                        let deadline = belief.deadline().expect("a session");
-                        assert!(deadline > Instant::now());
-                        sleep(Duration::from_millis(2)).await;
-                        inside.fetch_sub(1, Ordering::SeqCst);
-                        ok(client.release(lock).await);
-                    }
-                    client.close().await;
-                }
-            });
-            join_all(clients).await;
-            let tokens = tokens.into_inner().unwrap();
-            assert_eq!(tokens.len(), 25);
-            assert!(
-                tokens.is_sorted_by(|earlier, later| earlier < later),
-                "{lock}: {tokens:?}"
-            );
+            let config = config(&server, 2_000, &[("token", token)]);
+            let clients = (0..5).map(|_| client(name, config.clone()));
+            let taken = exclude_each_other(join_all(clients).await, &lock, 5).await;
+            assert_tokens_grow(&taken, 25);
         }
     });
 }
@@ -226,14 +165,7 @@ fn a_destroyed_session_is_noticed_and_guards_the_resource() {
 }
 
 async fn registers(server: &Server) -> Arc<dyn Resource> {
-    let config = ResourceConfig {
-        endpoint: Some(server.endpoint),
-        request_timeout_ms: 3_000,
-        ..ResourceConfig::default()
-    };
-    (resource::find("consul").expect("registered").connect)(config)
-        .await
-        .expect("connected")
+    registers_of("consul", server.endpoint, 3_000).await
 }
 
 #[test]

@@ -1,21 +1,23 @@
 //! The etcd locks, resource and observer against real etcd servers on loopback, one for each version found.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use checkers::history::LeasePhase;
-use futures_util::future::join_all;
 use tokio::time::{sleep, timeout};
-use workloads::belief::Belief;
 use workloads::etcd::{EtcdClient, LOCK_PREFIX, LockSeen, LockWatch, status, watch_locks};
-use workloads::lock::{self, Grant, Guard, LockClient, LockConfig, LockConnection};
+use workloads::lock::{Grant, Guard, LockConfig};
 use workloads::reply::Reply;
-use workloads::resource::{self, Resource, ResourceConfig, Write};
+use workloads::resource::{Resource, Write};
 
+mod real;
 #[path = "etcd_real/server.rs"]
 mod server;
 
+use real::clients::{
+    assert_tokens_grow, client, connect, exclude_each_other, fail_code, info_code, numbered, ok,
+    options, registers_of,
+};
 use server::{Server, on_each_version};
 
 const LOCKS: [&str; 2] = ["etcd-v3lock", "etcd-mutex"];
@@ -33,55 +35,8 @@ fn config(server: &Server, ttl_ms: u64) -> LockConfig {
     }
 }
 
-async fn connect(name: &str, config: LockConfig) -> Box<dyn LockConnection> {
-    (lock::find(name).expect("registered").connect)(config)
-        .await
-        .expect("connected")
-}
-
-/// A logical client on a connection of its own, and its belief.
-async fn client(name: &str, config: LockConfig) -> (Box<dyn LockClient>, Arc<Belief>) {
-    let belief = Arc::new(Belief::new());
-    (
-        connect(name, config).await.client(0, Arc::clone(&belief)),
-        belief,
-    )
-}
-
 async fn registers(server: &Server) -> Arc<dyn Resource> {
-    let config = ResourceConfig {
-        endpoint: Some(server.endpoint),
-        memory: Default::default(),
-        request_timeout_ms: 3_000,
-        ..ResourceConfig::default()
-    };
-    (resource::find("etcd").expect("registered").connect)(config)
-        .await
-        .expect("connected")
-}
-
-#[track_caller]
-fn ok<T: std::fmt::Debug>(reply: Reply<T>) -> T {
-    match reply {
-        Reply::Ok(value) => value,
-        other => panic!("expected ok, found {other:?}"),
-    }
-}
-
-#[track_caller]
-fn fail_code<T: std::fmt::Debug>(reply: Reply<T>) -> &'static str {
-    match reply {
-        Reply::Fail(reason) => reason.code,
-        other => panic!("expected fail, found {other:?}"),
-    }
-}
-
-#[track_caller]
-fn info_code<T: std::fmt::Debug>(reply: Reply<T>) -> &'static str {
-    match reply {
-        Reply::Info(reason) => reason.code,
-        other => panic!("expected info, found {other:?}"),
-    }
+    registers_of("etcd", server.endpoint, 3_000).await
 }
 
 /// The next event of the observer that fits.
@@ -108,41 +63,9 @@ fn five_clients_exclude_each_other_and_tokens_grow() {
     on_each_version(|server| async move {
         for name in LOCKS {
             let connection = connect(name, config(&server, 2_000)).await;
-            let (inside, tokens) = (AtomicUsize::new(0), std::sync::Mutex::new(Vec::new()));
-            let clients = (0..5).map(|number| {
-                let belief = Arc::new(Belief::new());
-                let mut client = connection.client(number, Arc::clone(&belief));
-                let (inside, tokens) = (&inside, &tokens);
-                async move {
-                    for _ in 0..6 {
-                        let grant = ok(client.acquire("l0").await);
-                        assert_eq!(
-                            inside.fetch_add(1, Ordering::SeqCst),
-                            0,
-                            "{name}: two holders"
-                        );
-                        tokens.lock().unwrap().push(grant.token.expect("a token"));
-                        assert!(!grant.dead_on_arrival && grant.guard.is_some());
-                        // The end of an earlier lease must not touch what is known of this one.
-                        assert!(
-                            belief
-                                .deadline()
-                                .is_some_and(|deadline| deadline > Instant::now())
-                        );
-                        sleep(Duration::from_millis(2)).await;
-                        inside.fetch_sub(1, Ordering::SeqCst);
-                        ok(client.release("l0").await);
-                    }
-                    client.close().await;
-                }
-            });
-            join_all(clients).await;
-            let tokens = tokens.into_inner().unwrap();
-            assert_eq!(tokens.len(), 30);
-            assert!(
-                tokens.is_sorted_by(|earlier, later| earlier < later),
-                "{name}: {tokens:?}"
-            );
+            let clients = (0..5).map(|number| numbered(&*connection, number));
+            let taken = exclude_each_other(clients, &format!("l0-{name}"), 6).await;
+            assert_tokens_grow(&taken, 30);
         }
     });
 }
@@ -160,10 +83,7 @@ async fn expire_while_queued(
     let token = ok(holder.acquire("q").await).token;
     let mut short = config(server, 1_000);
     short.keep_alive = false;
-    short.options.0 = options
-        .iter()
-        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-        .collect();
+    short.options = self::options(options);
     let (mut waiter, _) = client(name, short).await;
     let queued = waiter.acquire("q");
     let expiry = async {

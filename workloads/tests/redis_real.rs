@@ -2,33 +2,28 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use checkers::history::LeasePhase;
-use futures_util::future::join_all;
 use tokio::time::{sleep, timeout};
-use workloads::belief::Belief;
-use workloads::lock::{self, LockClient, LockConfig, LockConnection};
-use workloads::option::Options;
+use workloads::lock::LockConfig;
 use workloads::redis::{LockSeen, LockWatch, watch_locks};
-use workloads::reply::Reply;
-use workloads::resource::{self, Resource, ResourceConfig, Write};
+use workloads::resource::{Resource, Write};
 
 #[path = "redis_real/errors.rs"]
 mod errors;
+mod real;
 #[path = "redis_real/server.rs"]
 mod server;
 
+use real::clients::{
+    Believer, connect, exclude_each_other, fail_code, info_code, numbered, ok, options,
+    registers_of,
+};
 use server::{Server, on_each_version};
 
 const LIMIT: Duration = Duration::from_secs(3);
 const COUNTED: &[(&str, &str)] = &[("token", "incr")];
-
-fn options(pairs: &[(&str, &str)]) -> Options {
-    let owned = |(name, text): &(&str, &str)| ((*name).to_owned(), (*text).to_owned());
-    Options(pairs.iter().map(owned).collect())
-}
 
 fn config(servers: &[&Server], ttl_ms: u64, pairs: &[(&str, &str)]) -> LockConfig {
     LockConfig {
@@ -44,52 +39,13 @@ fn config(servers: &[&Server], ttl_ms: u64, pairs: &[(&str, &str)]) -> LockConfi
     }
 }
 
-async fn connect(name: &str, config: LockConfig) -> Box<dyn LockConnection> {
-    (lock::find(name).expect("registered").connect)(config)
-        .await
-        .expect("connected")
-}
-
 /// A logical client on a connection of its own, and its belief.
-async fn client(name: &str, number: u32, config: LockConfig) -> (Box<dyn LockClient>, Arc<Belief>) {
-    let belief = Arc::new(Belief::new());
-    let connection = connect(name, config).await;
-    (connection.client(number, Arc::clone(&belief)), belief)
+async fn client(name: &str, number: u32, config: LockConfig) -> Believer {
+    numbered(&*connect(name, config).await, number)
 }
 
 async fn registers(server: &Server) -> Arc<dyn Resource> {
-    let config = ResourceConfig {
-        endpoint: Some(server.endpoint),
-        request_timeout_ms: 1_000,
-        ..ResourceConfig::default()
-    };
-    (resource::find("redis").expect("registered").connect)(config)
-        .await
-        .expect("connected")
-}
-
-#[track_caller]
-fn ok<T: std::fmt::Debug>(reply: Reply<T>) -> T {
-    match reply {
-        Reply::Ok(value) => value,
-        other => panic!("expected ok, found {other:?}"),
-    }
-}
-
-#[track_caller]
-fn fail_code<T: std::fmt::Debug>(reply: Reply<T>) -> &'static str {
-    match reply {
-        Reply::Fail(reason) => reason.code,
-        other => panic!("expected fail, found {other:?}"),
-    }
-}
-
-#[track_caller]
-fn info_code<T: std::fmt::Debug>(reply: Reply<T>) -> &'static str {
-    match reply {
-        Reply::Info(reason) => reason.code,
-        other => panic!("expected info, found {other:?}"),
-    }
+    registers_of("redis", server.endpoint, 1_000).await
 }
 
 /// The next event of the observer that fits.
@@ -107,38 +63,12 @@ async fn until(watch: &mut LockWatch, mut fits: impl FnMut(&LockSeen) -> bool) -
         .expect("the observer sees it within 10 s")
 }
 
-/// Five clients of one connection take a lock six times each, and nobody ever meets another. Returns their tokens.
-async fn exclude_each_other(name: &str, config: LockConfig) -> Vec<Option<u64>> {
+/// Five clients of one connection take a lock six times each. Returns their tokens.
+async fn five_exclude_each_other(name: &str, config: LockConfig) -> Vec<Option<u64>> {
     let connection = connect(name, config).await;
-    let (inside, tokens) = (AtomicUsize::new(0), std::sync::Mutex::new(Vec::new()));
-    let clients = (0..5).map(|number| {
-        let belief = Arc::new(Belief::new());
-        let mut client = connection.client(number, Arc::clone(&belief));
-        let (inside, tokens) = (&inside, &tokens);
-        async move {
-            for _ in 0..6 {
-                let grant = ok(client.acquire("l0").await);
-                assert_eq!(
-                    inside.fetch_add(1, Ordering::SeqCst),
-                    0,
-                    "{name}: two holders"
-                );
-                tokens.lock().unwrap().push(grant.token);
-                assert!(!grant.dead_on_arrival);
-                assert!(
-                    belief
-                        .deadline()
-                        .is_some_and(|deadline| deadline > Instant::now())
-                );
-                sleep(Duration::from_millis(2)).await;
-                inside.fetch_sub(1, Ordering::SeqCst);
-                ok(client.release("l0").await);
-            }
-            client.close().await;
-        }
-    });
-    join_all(clients).await;
-    tokens.into_inner().unwrap()
+    let clients = (0..5).map(|number| numbered(&*connection, number));
+    let taken = exclude_each_other(clients, "l0", 6).await;
+    taken.iter().map(|taken| taken.grant.token).collect()
 }
 
 #[test]
@@ -147,17 +77,17 @@ fn five_clients_exclude_each_other_and_counted_tokens_grow() {
         let server = Server::start(&program, &[]).await;
         let quick = ("retry", "5");
         let counted = config(&[&server], 2_000, &[quick, COUNTED[0]]);
-        let tokens = exclude_each_other("redis-lock", counted).await;
+        let tokens = five_exclude_each_other("redis-lock", counted).await;
         let numbers: Vec<u64> = tokens
             .into_iter()
             .map(|token| token.expect("a token"))
             .collect();
         assert_eq!(numbers, (1..=30).collect::<Vec<u64>>());
         let plain = config(&[&server], 2_000, &[quick]);
-        let tokens = exclude_each_other("redis-lock", plain).await;
+        let tokens = five_exclude_each_other("redis-lock", plain).await;
         assert!(tokens.len() == 30 && tokens.iter().all(Option::is_none));
         let looking = config(&[&server], 2_000, &[quick, ("same_uuid", "true")]);
-        let tokens = exclude_each_other("redis-exclusive-lease", looking).await;
+        let tokens = five_exclude_each_other("redis-exclusive-lease", looking).await;
         assert!(tokens.len() == 30 && tokens.iter().all(Option::is_none));
     });
 }
@@ -175,9 +105,9 @@ fn redlock_excludes_with_one_node_down_and_gives_up_with_two() {
             2_000,
             &[("retry", "5"), ("node_timeout", "500")],
         );
-        exclude_each_other("redlock", quick.clone()).await;
+        five_exclude_each_other("redlock", quick.clone()).await;
         third.kill();
-        exclude_each_other("redlock", quick.clone()).await;
+        five_exclude_each_other("redlock", quick.clone()).await;
         let (mut holder, belief) = client("redlock", 8, quick.clone()).await;
         ok(holder.acquire("kept").await);
         sleep(Duration::from_millis(3_000)).await;
@@ -213,7 +143,7 @@ fn redlock_lets_two_in_when_a_node_forgets() {
         let (mut late, _) = client("redlock", 2, longer).await;
         assert_eq!(fail_code(late.acquire("l").await), "no-quorum");
         third.kill();
-        third.restart(&[]).await;
+        third.restart().await;
         ok(late.acquire("l").await);
         assert!(
             belief

@@ -1,18 +1,15 @@
 //! The ZooKeeper lock, resource, session and observer against real servers on loopback, one for each version
 //! found.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use checkers::history::LeasePhase;
 use futures_util::future::join_all;
 use tokio::time::{sleep, timeout};
 use workloads::belief::Belief;
-use workloads::lock::{self, Grant, LockClient, LockConfig, LockConnection};
-use workloads::option::Options;
-use workloads::reply::Reply;
-use workloads::resource::{self, Resource, ResourceConfig, Write};
+use workloads::lock::{Grant, LockConfig};
+use workloads::resource::{Resource, Write};
 use workloads::zookeeper::{
     CreateMode, EventKind, LOCK_ROOT, LockSeen, Multi, Op, Session, SessionConfig, SessionEvent,
     Told, watch_locks,
@@ -20,17 +17,21 @@ use workloads::zookeeper::{
 
 #[path = "zookeeper_real/proxy.rs"]
 mod proxy;
+mod real;
 #[path = "zookeeper_real/server.rs"]
 mod server;
 
 use proxy::Proxy;
+use real::clients::{
+    Believer, assert_tokens_grow, connect, exclude_each_other, fail_code, info_code, numbered, ok,
+    options, registers_of,
+};
 use server::{LONGEST_SESSION_MS, Server, TICK_MS, on_each_version};
 
 const LOCK: &str = "zookeeper-lock";
 const LIMIT: Duration = Duration::from_secs(15);
 
 fn config(server: &Server, ttl_ms: u64, options: &[(&str, &str)]) -> LockConfig {
-    let owned = |(name, text): &(&str, &str)| ((*name).to_owned(), (*text).to_owned());
     LockConfig {
         endpoint: Some(server.endpoint),
         version: server.version.clone(),
@@ -38,32 +39,18 @@ fn config(server: &Server, ttl_ms: u64, options: &[(&str, &str)]) -> LockConfig 
         keep_alive: true,
         request_timeout_ms: 15_000,
         acquire_timeout_ms: 30_000,
-        options: Options(options.iter().map(owned).collect()),
+        options: self::options(options),
         ..LockConfig::default()
     }
 }
 
-async fn connect(config: LockConfig) -> Box<dyn LockConnection> {
-    (lock::find(LOCK).expect("registered").connect)(config)
-        .await
-        .expect("connected")
-}
-
 /// A logical client and its belief.
-async fn client(config: LockConfig) -> (Box<dyn LockClient>, Arc<Belief>) {
-    let belief = Arc::new(Belief::new());
-    (connect(config).await.client(0, Arc::clone(&belief)), belief)
+async fn client(config: LockConfig) -> Believer {
+    real::clients::client(LOCK, config).await
 }
 
 async fn registers(server: &Server) -> Arc<dyn Resource> {
-    let config = ResourceConfig {
-        endpoint: Some(server.endpoint),
-        request_timeout_ms: 5_000,
-        ..ResourceConfig::default()
-    };
-    (resource::find("zookeeper").expect("registered").connect)(config)
-        .await
-        .expect("connected")
+    registers_of("zookeeper", server.endpoint, 5_000).await
 }
 
 async fn session(server: &Server, timeout_ms: u64, told: Told) -> (Session, Arc<Belief>) {
@@ -76,30 +63,6 @@ async fn session(server: &Server, timeout_ms: u64, told: Told) -> (Session, Arc<
     };
     let session = Session::open(config, Arc::clone(&belief), LIMIT).await;
     (session.expect("a session"), belief)
-}
-
-#[track_caller]
-fn ok<T: std::fmt::Debug>(reply: Reply<T>) -> T {
-    match reply {
-        Reply::Ok(value) => value,
-        other => panic!("expected ok, found {other:?}"),
-    }
-}
-
-#[track_caller]
-fn fail_code<T: std::fmt::Debug>(reply: Reply<T>) -> &'static str {
-    match reply {
-        Reply::Fail(reason) => reason.code,
-        other => panic!("expected fail, found {other:?}"),
-    }
-}
-
-#[track_caller]
-fn info_code<T: std::fmt::Debug>(reply: Reply<T>) -> &'static str {
-    match reply {
-        Reply::Info(reason) => reason.code,
-        other => panic!("expected info, found {other:?}"),
-    }
 }
 
 /// The nodes in the queue of a lock, by name.
@@ -131,40 +94,12 @@ async fn until_queued(session: &Session, lock: &str, count: usize) {
 fn five_clients_exclude_each_other_tokens_grow_and_each_release_wakes_one() {
     on_each_version(|server| async move {
         for options in [&[][..], &[("node_names", "curator")]] {
-            let connection = connect(config(&server, 4_000, options)).await;
-            let (inside, tokens) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-            let wakes = AtomicUsize::new(0);
-            let clients = (0..5).map(|number| {
-                let belief = Arc::new(Belief::new());
-                let mut client = connection.client(number, Arc::clone(&belief));
-                let (inside, tokens, wakes) = (&inside, &tokens, &wakes);
-                async move {
-                    for _ in 0..6 {
-                        let grant = ok(client.acquire("l0/x").await);
-                        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two holders");
-                        wakes.fetch_add(client.wakes().unwrap() as usize, Ordering::SeqCst);
-                        tokens.lock().unwrap().push(grant.token.expect("a token"));
-                        assert!(grant.guard.is_some());
-                        assert!(
-                            belief
-                                .deadline()
-                                .is_some_and(|deadline| deadline > Instant::now())
-                        );
-                        sleep(Duration::from_millis(2)).await;
-                        inside.fetch_sub(1, Ordering::SeqCst);
-                        ok(client.release("l0/x").await);
-                    }
-                    client.close().await;
-                }
-            });
-            join_all(clients).await;
-            let tokens = tokens.into_inner().unwrap();
-            assert_eq!(tokens.len(), 30);
-            assert!(
-                tokens.is_sorted_by(|earlier, later| earlier < later),
-                "{tokens:?}"
-            );
-            let wakes = wakes.into_inner();
+            let connection = connect(LOCK, config(&server, 4_000, options)).await;
+            let clients = (0..5).map(|number| numbered(&*connection, number));
+            let taken = exclude_each_other(clients, "l0/x", 6).await;
+            assert_tokens_grow(&taken, 30);
+            let wakes = taken.iter().map(|taken| taken.wakes.expect("counted"));
+            let wakes: u64 = wakes.sum();
             assert!((1..=29).contains(&wakes), "{wakes} wake-ups");
         }
     });

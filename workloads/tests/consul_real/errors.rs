@@ -88,8 +88,9 @@ fn without_a_leader_nothing_is_done() {
 async fn by_role(servers: Vec<Server>) -> (Server, Vec<Server>) {
     let known = consul(&servers[0]).await.leader(LIMIT).await;
     let leader = known.expect("an answer").expect("a leader");
-    let (mut leaders, others): (Vec<_>, Vec<_>) =
-        servers.into_iter().partition(|server| server.rpc == leader);
+    let (mut leaders, others): (Vec<_>, Vec<_>) = servers
+        .into_iter()
+        .partition(|server| server.kind.rpc == leader);
     (leaders.pop().expect("one of the three"), others)
 }
 

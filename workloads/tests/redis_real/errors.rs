@@ -53,7 +53,7 @@ fn a_server_that_is_not_there_did_nothing_and_one_that_falls_silent_is_unknown()
         let (reply, mut second) = acquire.await.expect("no panic");
         assert_eq!(info_code(reply), "connection-broken");
         assert_eq!(fail_code(second.acquire("gone").await), "connect-failed");
-        server.restart(&[]).await;
+        server.restart().await;
         ok(second.acquire("back").await);
         // Reads change nothing, whatever became of them.
         let registers = registers(&server).await;
@@ -129,13 +129,13 @@ fn servers_in_trouble_refuse_before_they_do_anything() {
         }
         // Slow enough to be caught at it: 200 us a key.
         server.kill();
-        server.restart(&["--requirepass", ""]).await;
+        server.restart_with(&["--requirepass", ""]).await;
         let populate = "EVAL \"for i = 1, 20000 do redis.call('set', 'k' .. i, i) end\" 0";
         assert_eq!(server.ask(populate), "$-1");
         assert_eq!(server.ask("SAVE"), "+OK");
         server.kill();
         server
-            .restart(&[
+            .restart_with(&[
                 "--key-load-delay",
                 "200",
                 "--loading-process-events-interval-bytes",
