@@ -3,10 +3,12 @@
 //! It reads files only and depends on nothing but them: the same folder always gives the same verdict.
 //! A detector that cannot fail proves nothing, so what is unproven or unknown never passes.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use checkers::check::{Class, Metric, Report, Verdict, run_all};
-use checkers::history::{EndReason, History};
+use checkers::history::{EndReason, FaultEvent, FaultPhase, History};
+use nemesis::Trigger;
 use serde::{Deserialize, Serialize};
 
 use crate::scenario::Expectation;
@@ -271,15 +273,7 @@ fn unproven(plan: &TrialPlan, history: &History, verdict: &TrialVerdict) -> Vec<
         }
         (Some(EndReason::Completed), _) => {}
     }
-    if !plan.arm.faults.is_empty() && verdict.count("faults_proven") == 0 {
-        let (skipped, failed) = (
-            verdict.count("faults_skipped"),
-            verdict.count("faults_failed"),
-        );
-        reasons.push(format!(
-            "no fault is proven by its receipt ({skipped} skipped, {failed} failed)"
-        ));
-    }
+    reasons.extend(unproven_faults(plan, history, verdict));
     let (terms, least) = (
         verdict.count("completed_terms"),
         plan.arm.workload.min_terms,
@@ -288,6 +282,57 @@ fn unproven(plan: &TrialPlan, history: &History, verdict: &TrialVerdict) -> Vec<
         reasons.push(format!(
             "only {terms} terms were completed, the scenario needs {least} (workload.min_terms)"
         ));
+    }
+    reasons
+}
+
+/// Faults that no receipt shows: all of them, or those that were to strike at their time or event and never did.
+/// What an arm shows it shows of all its faults together.
+fn unproven_faults(plan: &TrialPlan, history: &History, verdict: &TrialVerdict) -> Vec<String> {
+    let faults = &plan.arm.faults;
+    if faults.is_empty() {
+        return Vec::new();
+    }
+    if verdict.count("faults_proven") == 0 {
+        let (skipped, failed) = (
+            verdict.count("faults_skipped"),
+            verdict.count("faults_failed"),
+        );
+        return vec![format!(
+            "no fault is proven by its receipt ({skipped} skipped, {failed} failed)"
+        )];
+    }
+    let mut wanted: BTreeMap<(&str, String), usize> = BTreeMap::new();
+    for fault in faults {
+        if !matches!(fault.trigger, Trigger::Drawn { .. }) {
+            *wanted
+                .entry((&fault.kind, fault.target.to_string()))
+                .or_default() += 1;
+        }
+    }
+    let mut reasons = Vec::new();
+    for ((kind, target), wanted) in wanted {
+        let of_it = || {
+            let events = history.faults.iter();
+            events.filter(|event| event.kind == kind && event.target == target)
+        };
+        let proven = of_it().filter(|event| event.proven).count();
+        if proven < wanted {
+            let unproven = |event: &&FaultEvent| match event.phase {
+                FaultPhase::Injected => false,
+                FaultPhase::Healed => !event.proven,
+                FaultPhase::Skipped | FaultPhase::Failed => true,
+            };
+            let why = of_it().filter(unproven).next_back();
+            let why = why.map_or("it never struck", |event| event.receipt.as_str());
+            reasons.push(format!(
+                "expected the fault {kind} of {target} {}, found {proven} proven by a receipt: {why}",
+                match wanted {
+                    1 => "at least once".to_owned(),
+                    wanted => format!("at least {wanted} times"),
+                }
+            ));
+        }
     }
     reasons
 }

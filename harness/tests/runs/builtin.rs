@@ -92,6 +92,47 @@ fn a_damaged_history_is_checked_up_to_the_damage() {
 }
 
 #[test]
+fn a_fault_that_was_skipped_while_another_was_proven_decides_nothing() {
+    let Some(bench) = Bench::sandboxed().pop() else {
+        return;
+    };
+    let file = bench.write(
+        "s.toml",
+        r#"
+title = "two pauses of one client at a time"
+[cluster]
+backend = "builtin"
+nodes = 1
+[workload]
+kind = "mutex"
+lock = "builtin"
+clients = 2
+ttl = "1s"
+hold = "10ms"
+duration = "2s"
+[[fault]]
+kind = "pause"
+target = "client:c1"
+when = { at = "500ms" }
+lasts = "1s"
+[[fault]]
+kind = "pause"
+target = "client:c1"
+when = { at = "1s" }
+lasts = "100ms"
+[[arm]]
+name = "twice"
+expect = { faults_proven = "> 0" }
+"#,
+    );
+    let done = bench.fencepost(&["run", &file, "--seed", "1"]).expect(4);
+    assert_eq!(bench.trial("twice").count("faults_proven"), 1);
+    let said = "expected the fault pause of client:c1 at least 2 times, found 1 proven by a receipt: \
+                c1 is already under fault 1 (pause)";
+    assert!(done.stdout.contains(said), "{}", done.stdout);
+}
+
+#[test]
 fn a_fault_without_a_receipt_and_a_workload_that_barely_ran_are_inconclusive() {
     let Some(bench) = Bench::sandboxed().into_iter().next() else {
         return;
