@@ -190,7 +190,6 @@ fn a_script_that_fails_midway_is_unknown() {
 }
 
 #[test]
-#[ignore = "fails now and then with six versions at once: its last step depends on when a replica attaches"]
 fn a_lock_that_too_few_replicas_have_is_given_back() {
     on_each_version(|program: PathBuf| async move {
         let server = Server::start(&program, &[]).await;
@@ -205,12 +204,13 @@ fn a_lock_that_too_few_replicas_have_is_given_back() {
 
         let port = server.endpoint.port().to_string();
         let replica = Server::start(&program, &["--replicaof", "127.0.0.1", &port]).await;
+        // The primary must say so: 7.0 counts a replica only when the child that sent it the data has been reaped,
+        // some while after the replica itself takes its link for up, and WAIT passes over it until then.
         until("the replica", || {
-            replica
-                .ask("INFO replication")
-                .contains("master_link_status:up")
+            server.ask("INFO replication").contains("state=online")
         })
         .await;
+        let (mut client, _) = super::client("redis-lock", 2, waiting("5000")).await;
         ok(client.acquire("w").await);
         until("the copy", || {
             replica.ask("EXISTS fencepost:lock:w") == ":1"
@@ -220,9 +220,13 @@ fn a_lock_that_too_few_replicas_have_is_given_back() {
 
         // Demoted while it waits: the wait is broken off, and what was set cannot be taken back.
         replica.pause();
-        let (mut demoted, _) = super::client("redis-lock", 2, waiting("5000")).await;
+        let (mut demoted, _) = super::client("redis-lock", 3, waiting("5000")).await;
         let acquire = tokio::spawn(async move { demoted.acquire("d").await });
-        until("the lock", || server.ask("EXISTS fencepost:lock:d") == ":1").await;
+        // That the lock is set is not enough: a WAIT that comes after the demotion is refused in other words.
+        until("the wait", || {
+            server.ask("INFO clients").contains("blocked_clients:1")
+        })
+        .await;
         assert_eq!(server.ask("REPLICAOF 127.0.0.1 1"), "+OK");
         assert_eq!(info_code(acquire.await.expect("no panic")), "role-changed");
         replica.resume();
