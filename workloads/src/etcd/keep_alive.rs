@@ -2,8 +2,9 @@
 //!
 //! Each logical client has a lessor of its own, as each process that uses the library has: etcd answers the
 //! renewals of one stream one after the other, so that a stream shared by a thousand clients would lose
-//! leases that a thousand processes keep. Every 500 ms each lease whose time has come is renewed; the time comes TTL/3 after the latest answer, so that an unanswered renewal is sent
-//! again at the next tick. An answer with TTL 0 ends a lease, and so does TTL without an answer. A broken
+//! leases that a thousand processes keep. Every 500 ms each lease whose time has come is renewed; the time
+//! comes TTL/3 after the latest answer, so that renewals are up to TTL/3 + 500 ms apart, and an unanswered one is
+//! sent again at the next tick. An answer with TTL 0 ends a lease, and so does TTL without an answer. A broken
 //! stream is opened again after 500 ms. All of it runs in plain tasks by the process's own clock: in a
 //! paused process nothing is renewed and nothing is noticed. What must not be in here: requests of its own
 //! to find out more about a lease.
