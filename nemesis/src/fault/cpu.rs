@@ -212,7 +212,7 @@ impl Starved {
             });
         }
         let after = Census::take(&self.host.tree());
-        let died = after.died_since(&self.before);
+        let died = after.ended_since(&self.before);
         if !died.is_empty() {
             return Err(FaultError::Died {
                 host: self.name(),

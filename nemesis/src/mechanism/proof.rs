@@ -177,6 +177,14 @@ impl Census {
         pids.into_iter().collect()
     }
 
+    /// The processes of an earlier census of which no thread is left. One that runs may end threads of its own.
+    #[must_use]
+    pub fn ended_since(&self, earlier: &Self) -> Vec<i32> {
+        let living: BTreeSet<i32> = self.threads.keys().map(|(pid, _)| *pid).collect();
+        let pids: BTreeSet<i32> = earlier.threads.keys().map(|(pid, _)| *pid).collect();
+        pids.difference(&living).copied().collect()
+    }
+
     /// The entry of the same thread in this census.
     fn same(&self, ids: &(i32, i32), sample: &ThreadSample) -> Option<&ThreadSample> {
         let found = self.threads.get(ids)?;
@@ -255,6 +263,26 @@ mod tests {
         assert_eq!(Stat::parse(line), Some(expected));
         assert_eq!(Stat::parse("42 (sleep"), None);
         assert_eq!(Stat::parse("42 (sleep) S 1 2"), None);
+    }
+
+    #[test]
+    fn a_thread_that_ended_is_no_process_that_did() {
+        let me = i32::try_from(std::process::id()).expect("a process number");
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || ended.recv());
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .expect("sleep starts");
+        let other = i32::try_from(child.id()).expect("a process number");
+        let before = Census::take(&[me, other]);
+        drop(end);
+        let _ = thread.join();
+        child.kill().expect("our own child");
+        child.wait().expect("our own child");
+        let after = Census::take(&[me, other]);
+        assert_eq!(after.ended_since(&before), [other]);
+        assert!(after.died_since(&before).contains(&me));
     }
 
     #[test]
