@@ -252,7 +252,10 @@ impl Driver {
         }
     }
 
-    /// Takes the session up on a new connection, or says why it is over.
+    /// Takes the session up on a new connection, or says why it is over. A try may last a third of the session's
+    /// timeout: so long the Java client gives each of three servers (`ClientCnxn.onConnected`: the timeout
+    /// divided by the number of hosts). A server that is starting may accept a connection and never read from
+    /// it (ZOOKEEPER-3916), so that a single long try would cost the session.
     async fn reconnect(&mut self) -> Result<Connection, String> {
         let timeout = self.shared.timeout;
         let lost_at = Instant::now() + timeout;
@@ -265,7 +268,7 @@ impl Driver {
                     &self.ticket,
                     timeout,
                     self.last_zxid,
-                    timeout,
+                    timeout / 3,
                 )
                 .await;
                 match opened {
