@@ -13,11 +13,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use crate::fault::on_hosts::{HostReceipt, OnHost, OnHosts};
 use crate::fault::{Fault, FaultError, FaultSpec, InForce, Layer, Request, contained};
 use crate::mechanism::probe;
 use crate::mechanism::proof::Census;
 use crate::mechanism::stopper::Stopper;
-use crate::receipt::{Receipt, count, ms};
+use crate::receipt::{count, ms};
 use crate::target::ALL_FORMS;
 use crate::{HostControl, Now, ParamKind, ParamSpec, Params, Target};
 
@@ -99,7 +100,7 @@ impl Fault for Cpu {
             .iter()
             .map(|host| Starved::begin(host, rhythm, request.now))
             .collect();
-        Ok(Box::new(CpuInForce { hosts: hosts? }))
+        Ok(Box::new(OnHosts(hosts?)))
     }
 }
 
@@ -184,10 +185,6 @@ impl Starved {
             done,
             thread: Some(thread),
         })
-    }
-
-    fn name(&self) -> String {
-        self.host.name().to_owned()
     }
 
     fn done(&self) -> Done {
@@ -300,11 +297,17 @@ impl CpuReceipt {
         let lasted_ns = self.lifted_ns.saturating_sub(self.requested_ns).max(1);
         1.0 - self.done.stood_ns as f64 / lasted_ns as f64
     }
+}
 
-    /// True when it stood still for at least nine tenths of what was asked, over one whole period at least.
+impl HostReceipt for CpuReceipt {
+    /// It stood still for at least nine tenths of what was asked, over one whole period at least.
     fn proven(&self) -> bool {
         // The first stop is a trial of no length.
         self.done.stops > 1 && 1.0 - self.share() >= 0.9 * (1.0 - self.rhythm.share)
+    }
+
+    fn lifted_ns(&self) -> u64 {
+        self.lifted_ns
     }
 }
 
@@ -335,65 +338,37 @@ impl fmt::Display for CpuReceipt {
     }
 }
 
-/// A starvation in force.
-struct CpuInForce {
-    hosts: Vec<Starved>,
-}
+impl OnHost for Starved {
+    type Receipt = CpuReceipt;
 
-impl InForce for CpuInForce {
+    fn name(&self) -> String {
+        self.host.name().to_owned()
+    }
+
     fn requested_ns(&self) -> u64 {
-        let asked = self.hosts.iter().map(|host| host.requested_ns);
-        asked.min().unwrap_or(0)
+        self.requested_ns
     }
 
     fn since_ns(&self) -> u64 {
-        let asked = self.hosts.iter().map(|host| host.requested_ns);
-        asked.max().unwrap_or(0)
+        self.requested_ns
     }
 
     fn words(&self) -> String {
-        let words = self.hosts.iter().map(|host| {
-            let rhythm = host.rhythm;
-            format!(
-                "{}: may run for {:.1} % of each {:.2} ms",
-                host.name(),
-                rhythm.share * 100.0,
-                ms(rhythm.period_ns)
-            )
-        });
-        words.collect::<Vec<_>>().join("; ")
+        format!(
+            "may run for {:.1} % of each {:.2} ms",
+            self.rhythm.share * 100.0,
+            ms(self.rhythm.period_ns)
+        )
     }
 
     fn check(&self) -> Result<(), FaultError> {
-        for host in &self.hosts {
-            if let Some(found) = host.done().failed {
-                return Err(FaultError::Ended {
-                    host: host.name(),
-                    found,
-                });
-            }
-        }
-        Ok(())
+        self.done().failed.map_or(Ok(()), |found| {
+            let host = self.name();
+            Err(FaultError::Ended { host, found })
+        })
     }
 
-    fn heal(&mut self) -> Result<Receipt, FaultError> {
-        let mut receipts = Vec::new();
-        let mut errors = Vec::new();
-        for host in &mut self.hosts {
-            match host.finish() {
-                Ok(receipt) => receipts.push(receipt),
-                Err(error) => errors.push(error),
-            }
-        }
-        if let Some(error) = FaultError::of_all(errors) {
-            return Err(error);
-        }
-        let words: Vec<String> = receipts.iter().map(CpuReceipt::to_string).collect();
-        let lifted_ns = receipts.iter().map(|receipt| receipt.lifted_ns).min();
-        Ok(Receipt {
-            proven: receipts.iter().all(CpuReceipt::proven),
-            lifted_ns: lifted_ns.unwrap_or(0),
-            words: words.join("; "),
-        })
+    fn heal(hosts: &mut [Self]) -> Vec<Result<CpuReceipt, FaultError>> {
+        hosts.iter_mut().map(Self::finish).collect()
     }
 }

@@ -8,11 +8,12 @@
 use std::io;
 use std::sync::Arc;
 
+use crate::fault::on_hosts::{HostReceipt, OnHost, OnHosts};
 use crate::fault::{Fault, FaultError, FaultSpec, InForce, Layer, Request, contained, no_check};
 use crate::mechanism::probe;
 use crate::mechanism::proof::ProcessId;
 use crate::mechanism::sigstop::look_until;
-use crate::receipt::{Comeback, CrashReceipt, Receipt, count, ms};
+use crate::receipt::{Comeback, CrashReceipt, count, ms};
 use crate::target::ALL_FORMS;
 use crate::{HostControl, Now};
 
@@ -49,7 +50,7 @@ impl Fault for Crash {
         for host in &mut crashed {
             host.confirm()?;
         }
-        Ok(Box::new(CrashInForce { hosts: crashed }))
+        Ok(Box::new(OnHosts(crashed)))
     }
 }
 
@@ -156,52 +157,40 @@ impl Drop for CrashedHost {
     }
 }
 
-/// A crash in force.
-struct CrashInForce {
-    hosts: Vec<CrashedHost>,
-}
+impl OnHost for CrashedHost {
+    type Receipt = CrashReceipt;
 
-impl InForce for CrashInForce {
+    fn name(&self) -> String {
+        self.host.name().to_owned()
+    }
+
     fn requested_ns(&self) -> u64 {
-        let asked = self.hosts.iter().map(|host| host.requested_ns);
-        asked.min().unwrap_or(0)
+        self.requested_ns
     }
 
     fn since_ns(&self) -> u64 {
-        let gone = self.hosts.iter().map(|host| host.gone_ns);
-        gone.max().unwrap_or(0)
+        self.gone_ns
     }
 
     fn words(&self) -> String {
-        let words = self.hosts.iter().map(|host| {
-            format!(
-                "{}: killed {}, all gone within {:.2} ms",
-                host.host.name(),
-                count(host.processes.len(), "process", "processes"),
-                ms(host.gone_ns.saturating_sub(host.requested_ns)),
-            )
-        });
-        words.collect::<Vec<_>>().join("; ")
+        format!(
+            "killed {}, all gone within {:.2} ms",
+            count(self.processes.len(), "process", "processes"),
+            ms(self.gone_ns.saturating_sub(self.requested_ns)),
+        )
     }
 
-    fn heal(&mut self) -> Result<Receipt, FaultError> {
-        let mut receipts = Vec::new();
-        let mut errors = Vec::new();
-        for host in &mut self.hosts {
-            match host.restart() {
-                Ok(receipt) => receipts.push(receipt),
-                Err(error) => errors.push(error),
-            }
-        }
-        if let Some(error) = FaultError::of_all(errors) {
-            return Err(error);
-        }
-        let words: Vec<String> = receipts.iter().map(CrashReceipt::to_string).collect();
-        let lifted_ns = receipts.iter().map(CrashReceipt::lifted_ns).min();
-        Ok(Receipt {
-            proven: receipts.iter().all(CrashReceipt::proven),
-            lifted_ns: lifted_ns.unwrap_or(0),
-            words: words.join("; "),
-        })
+    fn heal(hosts: &mut [Self]) -> Vec<Result<CrashReceipt, FaultError>> {
+        hosts.iter_mut().map(Self::restart).collect()
+    }
+}
+
+impl HostReceipt for CrashReceipt {
+    fn proven(&self) -> bool {
+        self.proven()
+    }
+
+    fn lifted_ns(&self) -> u64 {
+        self.lifted_ns()
     }
 }

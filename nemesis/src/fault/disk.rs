@@ -10,10 +10,11 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use crate::fault::on_hosts::{HostReceipt, OnHost, OnHosts};
 use crate::fault::{Fault, FaultError, FaultSpec, InForce, Layer, Request, contained};
 use crate::mechanism::fsync_gate::{Answer, Tally};
 use crate::mechanism::{probe, proof::ProcessId};
-use crate::receipt::{Receipt, ms};
+use crate::receipt::ms;
 use crate::target::NODE_FORMS;
 use crate::{HostControl, Need, Now, ParamKind, ParamSpec, Params, Target};
 
@@ -93,7 +94,7 @@ impl Fault for Disk {
             .iter()
             .map(|host| FaultyDisk::inject(host, answer, request.now))
             .collect();
-        Ok(Box::new(DiskInForce { hosts: hosts? }))
+        Ok(Box::new(OnHosts(hosts?)))
     }
 }
 
@@ -131,10 +132,6 @@ impl FaultyDisk {
             since_ns,
             open: false,
         })
-    }
-
-    fn name(&self) -> String {
-        self.host.name().to_owned()
     }
 
     /// Opens the gate, and starts the application again if the fault made it end.
@@ -217,10 +214,14 @@ struct DiskReceipt {
     restarted_ns: Option<u64>,
 }
 
-impl DiskReceipt {
-    /// True when a call ran into it.
+impl HostReceipt for DiskReceipt {
+    /// A call ran into it.
     fn proven(&self) -> bool {
         self.tally.touched() > 0
+    }
+
+    fn lifted_ns(&self) -> u64 {
+        self.lifted_ns
     }
 }
 
@@ -248,59 +249,34 @@ impl fmt::Display for DiskReceipt {
     }
 }
 
-/// A faulty disk in force.
-struct DiskInForce {
-    hosts: Vec<FaultyDisk>,
-}
+impl OnHost for FaultyDisk {
+    type Receipt = DiskReceipt;
 
-impl InForce for DiskInForce {
+    fn name(&self) -> String {
+        self.host.name().to_owned()
+    }
+
     fn requested_ns(&self) -> u64 {
-        let asked = self.hosts.iter().map(|host| host.requested_ns);
-        asked.min().unwrap_or(0)
+        self.requested_ns
     }
 
     fn since_ns(&self) -> u64 {
-        let since = self.hosts.iter().map(|host| host.since_ns);
-        since.max().unwrap_or(0)
+        self.since_ns
     }
 
     fn words(&self) -> String {
-        let words = self
-            .hosts
-            .iter()
-            .map(|host| format!("{}: syncs {}", host.name(), host.answer));
-        words.collect::<Vec<_>>().join("; ")
+        format!("syncs {}", self.answer)
     }
 
     fn check(&self) -> Result<(), FaultError> {
-        for host in &self.hosts {
-            let works = host.host.fsync_gate().map_or(Ok(()), |gate| gate.check());
-            works.map_err(|found| FaultError::Ended {
-                host: host.name(),
-                found,
-            })?;
-        }
-        Ok(())
+        let works = self.host.fsync_gate().map_or(Ok(()), |gate| gate.check());
+        works.map_err(|found| FaultError::Ended {
+            host: self.name(),
+            found,
+        })
     }
 
-    fn heal(&mut self) -> Result<Receipt, FaultError> {
-        let mut receipts = Vec::new();
-        let mut errors = Vec::new();
-        for host in &mut self.hosts {
-            match host.lift() {
-                Ok(receipt) => receipts.push(receipt),
-                Err(error) => errors.push(error),
-            }
-        }
-        if let Some(error) = FaultError::of_all(errors) {
-            return Err(error);
-        }
-        let words: Vec<String> = receipts.iter().map(DiskReceipt::to_string).collect();
-        let lifted_ns = receipts.iter().map(|receipt| receipt.lifted_ns).min();
-        Ok(Receipt {
-            proven: receipts.iter().all(DiskReceipt::proven),
-            lifted_ns: lifted_ns.unwrap_or(0),
-            words: words.join("; "),
-        })
+    fn heal(hosts: &mut [Self]) -> Vec<Result<DiskReceipt, FaultError>> {
+        hosts.iter_mut().map(Self::lift).collect()
     }
 }

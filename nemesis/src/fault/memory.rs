@@ -11,11 +11,12 @@ use std::fmt;
 use std::fs;
 use std::sync::Arc;
 
+use crate::fault::on_hosts::{HostReceipt, OnHost, OnHosts};
 use crate::fault::{Fault, FaultError, FaultSpec, InForce, Layer, Request};
 use crate::mechanism::memory::Squeeze;
 use crate::mechanism::probe;
 use crate::mechanism::proof::ProcessId;
-use crate::receipt::{Receipt, ms};
+use crate::receipt::ms;
 use crate::target::ALL_FORMS;
 use crate::{HostControl, Now, ParamKind, ParamSpec, Params, Target};
 
@@ -69,7 +70,7 @@ impl Fault for Memory {
             .iter()
             .map(|host| Pressed::begin(host, share, request.now))
             .collect();
-        Ok(Box::new(MemoryInForce { hosts: hosts? }))
+        Ok(Box::new(OnHosts(hosts?)))
     }
 }
 
@@ -101,10 +102,6 @@ impl Pressed {
             squeeze,
             faults_before,
         })
-    }
-
-    fn name(&self) -> String {
-        self.host.name().to_owned()
     }
 
     /// Lifts the bound.
@@ -177,10 +174,14 @@ struct MemoryReceipt {
     lifted_ns: u64,
 }
 
-impl MemoryReceipt {
-    /// True when it hit the bound, or had to wait for a page.
+impl HostReceipt for MemoryReceipt {
+    /// It hit the bound, or had to wait for a page.
     fn proven(&self) -> bool {
         self.hits > 0 || self.major_faults > 0
+    }
+
+    fn lifted_ns(&self) -> u64 {
+        self.lifted_ns
     }
 }
 
@@ -220,63 +221,37 @@ fn mib(bytes: u64) -> f64 {
     bytes as f64 / 1_048_576.0
 }
 
-/// A pressure in force.
-struct MemoryInForce {
-    hosts: Vec<Pressed>,
-}
+impl OnHost for Pressed {
+    type Receipt = MemoryReceipt;
 
-impl InForce for MemoryInForce {
+    fn name(&self) -> String {
+        self.host.name().to_owned()
+    }
+
     fn requested_ns(&self) -> u64 {
-        let asked = self.hosts.iter().map(|host| host.requested_ns);
-        asked.min().unwrap_or(0)
+        self.requested_ns
     }
 
     fn since_ns(&self) -> u64 {
-        let since = self.hosts.iter().map(|host| host.since_ns);
-        since.max().unwrap_or(0)
+        self.since_ns
     }
 
     fn words(&self) -> String {
-        let words = self.hosts.iter().map(|host| {
-            format!(
-                "{}: may newly take {:.1} MiB beside the {:.1} MiB that it uses",
-                host.name(),
-                mib(host.squeeze.room),
-                mib(host.squeeze.used)
-            )
-        });
-        words.collect::<Vec<_>>().join("; ")
+        format!(
+            "may newly take {:.1} MiB beside the {:.1} MiB that it uses",
+            mib(self.squeeze.room),
+            mib(self.squeeze.used)
+        )
     }
 
     fn check(&self) -> Result<(), FaultError> {
-        for host in &self.hosts {
-            let still = host.squeeze.still();
-            still.map_err(|found| FaultError::Ended {
-                host: host.name(),
-                found,
-            })?;
-        }
-        Ok(())
+        self.squeeze.still().map_err(|found| FaultError::Ended {
+            host: self.name(),
+            found,
+        })
     }
 
-    fn heal(&mut self) -> Result<Receipt, FaultError> {
-        let mut receipts = Vec::new();
-        let mut errors = Vec::new();
-        for host in &mut self.hosts {
-            match host.lift() {
-                Ok(receipt) => receipts.push(receipt),
-                Err(error) => errors.push(error),
-            }
-        }
-        if let Some(error) = FaultError::of_all(errors) {
-            return Err(error);
-        }
-        let words: Vec<String> = receipts.iter().map(MemoryReceipt::to_string).collect();
-        let lifted_ns = receipts.iter().map(|receipt| receipt.lifted_ns).min();
-        Ok(Receipt {
-            proven: receipts.iter().all(MemoryReceipt::proven),
-            lifted_ns: lifted_ns.unwrap_or(0),
-            words: words.join("; "),
-        })
+    fn heal(hosts: &mut [Self]) -> Vec<Result<MemoryReceipt, FaultError>> {
+        hosts.iter_mut().map(Self::lift).collect()
     }
 }

@@ -26,6 +26,7 @@ pub mod pause;
 pub mod power_loss;
 pub mod rolling_restart;
 
+mod on_hosts;
 mod shape;
 mod skew;
 mod standing;

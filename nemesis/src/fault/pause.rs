@@ -10,11 +10,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use crate::fault::on_hosts::{HostReceipt, OnHost, OnHosts};
 use crate::fault::{Fault, FaultError, FaultSpec, InForce, Layer, Request, contained, no_check};
 use crate::mechanism::probe;
 use crate::mechanism::proof::{Census, ProcessId};
 use crate::mechanism::stopper::Stopper;
-use crate::receipt::{PauseReceipt, Receipt, count, ms};
+use crate::receipt::{PauseReceipt, count, ms};
 use crate::target::ALL_FORMS;
 use crate::{HostControl, Now};
 
@@ -55,12 +56,11 @@ impl Fault for Pause {
             .iter()
             .map(|host| Stopping::ask(host, request.now))
             .collect();
-        let hosts: Result<Vec<StoppedHost>, FaultError> =
-            asked?.into_iter().map(Stopping::confirm).collect();
-        Ok(Box::new(PauseInForce {
-            hosts: hosts?,
-            asked_ns: request.asked_ns,
-        }))
+        let hosts: Result<Vec<StoppedHost>, FaultError> = asked?
+            .into_iter()
+            .map(|host| host.confirm(request.asked_ns))
+            .collect();
+        Ok(Box::new(OnHosts(hosts?)))
     }
 }
 
@@ -95,7 +95,7 @@ impl Stopping {
     }
 
     /// Waits until every thread has stopped and takes the baseline.
-    fn confirm(self) -> Result<StoppedHost, FaultError> {
+    fn confirm(self, asked_ns: Option<u64>) -> Result<StoppedHost, FaultError> {
         let deadline_ns = self.requested_ns + PATIENCE_NS;
         let confirmed = self
             .stopper
@@ -111,6 +111,7 @@ impl Stopping {
         Ok(StoppedHost {
             processes: processes.collect(),
             stopping: self,
+            asked_ns,
             stopped_ns,
             baseline,
         })
@@ -158,6 +159,8 @@ impl Drop for Stopping {
 /// A host that is confirmed to have stopped.
 struct StoppedHost {
     stopping: Stopping,
+    /// How long it is to last.
+    asked_ns: Option<u64>,
     stopped_ns: u64,
     baseline: Census,
     /// Its processes, for the cheap check that they live.
@@ -165,10 +168,6 @@ struct StoppedHost {
 }
 
 impl StoppedHost {
-    fn name(&self) -> String {
-        self.stopping.host.name().to_owned()
-    }
-
     /// Says so if any of its processes died.
     fn died(&self, pids: Vec<i32>) -> Result<(), FaultError> {
         if pids.is_empty() {
@@ -204,17 +203,11 @@ impl StoppedHost {
         stopper.wait_running(&**host, now() + PATIENCE_NS, *now)
     }
 
-    fn receipt(
-        &self,
-        asked_ns: Option<u64>,
-        census: &Census,
-        lifted_ns: u64,
-        resumed_ns: u64,
-    ) -> PauseReceipt {
+    fn receipt(&self, census: &Census, lifted_ns: u64, resumed_ns: u64) -> PauseReceipt {
         PauseReceipt {
             host: self.name(),
             method: self.stopping.stopper.describe(),
-            asked_ns,
+            asked_ns: self.asked_ns,
             requested_ns: self.stopping.requested_ns,
             stopped_ns: self.stopped_ns,
             lifted_ns,
@@ -227,78 +220,64 @@ impl StoppedHost {
     }
 }
 
-/// A pause in force.
-struct PauseInForce {
-    hosts: Vec<StoppedHost>,
-    asked_ns: Option<u64>,
-}
+impl OnHost for StoppedHost {
+    type Receipt = PauseReceipt;
 
-impl InForce for PauseInForce {
+    fn name(&self) -> String {
+        self.stopping.host.name().to_owned()
+    }
+
     fn requested_ns(&self) -> u64 {
-        let asked = self.hosts.iter().map(|host| host.stopping.requested_ns);
-        asked.min().unwrap_or(0)
+        self.stopping.requested_ns
     }
 
     fn since_ns(&self) -> u64 {
-        let stopped = self.hosts.iter().map(|host| host.stopped_ns);
-        stopped.max().unwrap_or(0)
+        self.stopped_ns
     }
 
     fn words(&self) -> String {
-        let words = self.hosts.iter().map(|host| {
-            format!(
-                "{}: {} stopped {} and {} within {:.2} ms",
-                host.stopping.host.name(),
-                host.stopping.stopper.describe(),
-                count(host.baseline.processes(), "process", "processes"),
-                count(host.baseline.threads(), "thread", "threads"),
-                ms(host.stopped_ns.saturating_sub(host.stopping.requested_ns)),
-            )
-        });
-        words.collect::<Vec<_>>().join("; ")
+        format!(
+            "{} stopped {} and {} within {:.2} ms",
+            self.stopping.stopper.describe(),
+            count(self.baseline.processes(), "process", "processes"),
+            count(self.baseline.threads(), "thread", "threads"),
+            ms(self.stopped_ns.saturating_sub(self.stopping.requested_ns)),
+        )
     }
 
     fn check(&self) -> Result<(), FaultError> {
-        for host in &self.hosts {
-            let dead = host.processes.iter().filter(|one| !one.is_alive());
-            host.died(dead.map(|one| one.pid).collect())?;
-        }
-        Ok(())
+        let dead = self.processes.iter().filter(|one| !one.is_alive());
+        self.died(dead.map(|one| one.pid).collect())
     }
 
-    fn heal(&mut self) -> Result<Receipt, FaultError> {
-        let mut errors = Vec::new();
+    fn heal(hosts: &mut [Self]) -> Vec<Result<PauseReceipt, FaultError>> {
         // Measured on all, then lifted on all, then confirmed on all: no host waits for another.
-        let measured: Vec<_> = self.hosts.iter().map(StoppedHost::measure).collect();
-        let lifted: Vec<_> = self
-            .hosts
+        let measured: Vec<_> = hosts.iter().map(Self::measure).collect();
+        let lifted: Vec<_> = hosts
             .iter_mut()
             .map(|host| host.stopping.resume())
             .collect();
-        let mut receipts = Vec::new();
-        for ((host, census), lifted) in self.hosts.iter().zip(measured).zip(lifted) {
+        let ends = hosts.iter().zip(measured).zip(lifted);
+        let receipts = ends.map(|((host, census), lifted)| {
             let running = lifted.and_then(|lifted_ns| Ok((lifted_ns, host.confirm_running()?)));
-            match (census, running) {
-                (Ok(census), Ok((lifted_ns, resumed_ns))) => {
-                    receipts.push(host.receipt(self.asked_ns, &census, lifted_ns, resumed_ns));
-                }
-                // Also what cannot be confirmed of a host that died is no news.
-                (Err(error), _) => errors.push(error),
-                (Ok(_), Err(found)) => errors.push(FaultError::NotHealed {
-                    host: host.name(),
-                    found,
-                }),
-            }
-        }
-        if let Some(error) = FaultError::of_all(errors) {
-            return Err(error);
-        }
-        let words: Vec<String> = receipts.iter().map(PauseReceipt::to_string).collect();
-        let lifted_ns = receipts.iter().map(|receipt| receipt.lifted_ns).min();
-        Ok(Receipt {
-            proven: receipts.iter().all(PauseReceipt::proven),
-            lifted_ns: lifted_ns.unwrap_or(0),
-            words: words.join("; "),
-        })
+            // Also what cannot be confirmed of a host that died is no news.
+            let census = census?;
+            let (lifted_ns, resumed_ns) = running.map_err(|found| FaultError::NotHealed {
+                host: host.name(),
+                found,
+            })?;
+            Ok(host.receipt(&census, lifted_ns, resumed_ns))
+        });
+        receipts.collect()
+    }
+}
+
+impl HostReceipt for PauseReceipt {
+    fn proven(&self) -> bool {
+        self.proven()
+    }
+
+    fn lifted_ns(&self) -> u64 {
+        self.lifted_ns
     }
 }

@@ -10,11 +10,12 @@ use std::io;
 use std::sync::Arc;
 use std::thread;
 
+use crate::fault::on_hosts::{HostReceipt, OnHost, OnHosts, all};
 use crate::fault::{Fault, FaultError, FaultSpec, InForce, Layer, Request, contained, no_check};
 use crate::mechanism::probe;
 use crate::mechanism::proof::ProcessId;
 use crate::mechanism::undo_fs::{Keep, Loss};
-use crate::receipt::{Receipt, count, ms};
+use crate::receipt::{count, ms};
 use crate::target::NODE_FORMS;
 use crate::{HostControl, Need, Now, ParamKind, ParamSpec};
 
@@ -71,19 +72,8 @@ impl Fault for PowerLoss {
                 .collect();
             takers.into_iter().map(joined).collect()
         });
-        let mut hosts = Vec::new();
-        let mut errors = Vec::new();
-        for taken in taken {
-            match taken {
-                Ok(host) => hosts.push(host),
-                Err(error) => errors.push(error),
-            }
-        }
-        match FaultError::of_all(errors) {
-            // Dropping the hosts gives those their power back that lost it.
-            Some(error) => Err(error),
-            None => Ok(Box::new(PowerLossInForce { hosts })),
-        }
+        // Dropping the hosts gives those their power back that lost it, should others not have lost it.
+        Ok(Box::new(OnHosts(all(taken)?)))
     }
 }
 
@@ -146,10 +136,6 @@ impl Darkened {
         Ok(dark)
     }
 
-    fn name(&self) -> String {
-        self.host.name().to_owned()
-    }
-
     /// Gives the power back and starts the application.
     fn light(&mut self) -> Result<PowerReceipt, FaultError> {
         self.lit = true;
@@ -179,17 +165,6 @@ impl Darkened {
             restarted_ns: (self.now)(),
         })
     }
-
-    /// Says so if anything runs.
-    fn check(&self) -> Result<(), FaultError> {
-        match self.host.tree().into_iter().find_map(ProcessId::find) {
-            None => Ok(()),
-            Some(process) => Err(FaultError::Ended {
-                host: self.name(),
-                found: format!("process {} runs although there is no power", process.pid),
-            }),
-        }
-    }
 }
 
 impl Drop for Darkened {
@@ -212,9 +187,13 @@ struct PowerReceipt {
     restarted_ns: u64,
 }
 
-impl PowerReceipt {
+impl HostReceipt for PowerReceipt {
     fn proven(&self) -> bool {
         self.processes > 0
+    }
+
+    fn lifted_ns(&self) -> u64 {
+        self.lifted_ns
     }
 }
 
@@ -246,53 +225,40 @@ fn taken(processes: usize, connections: usize, within_ns: u64, loss: &Loss) -> S
     )
 }
 
-/// A loss of power in force.
-struct PowerLossInForce {
-    hosts: Vec<Darkened>,
-}
+impl OnHost for Darkened {
+    type Receipt = PowerReceipt;
 
-impl InForce for PowerLossInForce {
+    fn name(&self) -> String {
+        self.host.name().to_owned()
+    }
+
     fn requested_ns(&self) -> u64 {
-        let asked = self.hosts.iter().map(|host| host.requested_ns);
-        asked.min().unwrap_or(0)
+        self.requested_ns
     }
 
     fn since_ns(&self) -> u64 {
-        self.hosts.iter().map(|host| host.off_ns).max().unwrap_or(0)
+        self.off_ns
     }
 
     fn words(&self) -> String {
-        let words = self.hosts.iter().map(|host| {
-            let within_ns = host.off_ns - host.requested_ns;
-            let taken = taken(host.pids.len(), host.connections, within_ns, &host.loss);
-            format!("{}: {taken}", host.name())
-        });
-        words.collect::<Vec<_>>().join("; ")
+        let within_ns = self.off_ns - self.requested_ns;
+        taken(self.pids.len(), self.connections, within_ns, &self.loss)
     }
 
+    /// Says so if anything runs.
     fn check(&self) -> Result<(), FaultError> {
-        self.hosts.iter().try_for_each(Darkened::check)
+        match self.host.tree().into_iter().find_map(ProcessId::find) {
+            None => Ok(()),
+            Some(process) => Err(FaultError::Ended {
+                host: self.name(),
+                found: format!("process {} runs although there is no power", process.pid),
+            }),
+        }
     }
 
-    fn heal(&mut self) -> Result<Receipt, FaultError> {
-        let still_dark = self.check();
-        let mut receipts = Vec::new();
-        let mut errors: Vec<FaultError> = still_dark.err().into_iter().collect();
-        for host in &mut self.hosts {
-            match host.light() {
-                Ok(receipt) => receipts.push(receipt),
-                Err(error) => errors.push(error),
-            }
-        }
-        if let Some(error) = FaultError::of_all(errors) {
-            return Err(error);
-        }
-        let words: Vec<String> = receipts.iter().map(PowerReceipt::to_string).collect();
-        let lifted_ns = receipts.iter().map(|receipt| receipt.lifted_ns).min();
-        Ok(Receipt {
-            proven: receipts.iter().all(PowerReceipt::proven),
-            lifted_ns: lifted_ns.unwrap_or(0),
-            words: words.join("; "),
-        })
+    fn heal(hosts: &mut [Self]) -> Vec<Result<PowerReceipt, FaultError>> {
+        let still_dark = hosts.iter().try_for_each(Self::check);
+        let lit = hosts.iter_mut().map(Self::light);
+        still_dark.err().map(Err).into_iter().chain(lit).collect()
     }
 }

@@ -18,8 +18,8 @@ use proof::{Measured, SkewReceipt};
 
 use crate::clock::canary::Canary;
 use crate::clock::{ClockError, HostClock, Tally};
+use crate::fault::on_hosts::{OnHost, OnHosts};
 use crate::fault::{FaultError, InForce, Request, contained};
-use crate::receipt::Receipt;
 use crate::{HostControl, Now};
 
 /// Puts every host's clock on that course.
@@ -35,7 +35,7 @@ pub(super) fn inject(
         .collect();
     let skewed: Result<Vec<Skewed>, FaultError> =
         ready?.into_iter().map(|one| one.begin(course)).collect();
-    Ok(Box::new(SkewInForce { hosts: skewed? }))
+    Ok(Box::new(OnHosts(skewed?)))
 }
 
 /// A host whose clock can be skewed, and its canary.
@@ -109,21 +109,8 @@ struct Skewed {
 }
 
 impl Skewed {
-    fn name(&self) -> String {
-        self.ready.host.name().to_owned()
-    }
-
-    fn check(&self) -> Result<(), FaultError> {
-        let failed = self.driver.as_ref().and_then(Driver::error);
-        failed
-            .map_or_else(|| self.ready.clock.check(), Err)
-            .map_err(|error| FaultError::Ended {
-                host: self.name(),
-                found: error.to_string(),
-            })
-    }
-
-    fn heal(&mut self) -> Result<SkewReceipt, FaultError> {
+    /// Puts its clock right.
+    fn end(&mut self) -> Result<SkewReceipt, FaultError> {
         let checked = self.check();
         self.driver = None;
         self.healed = true;
@@ -157,56 +144,41 @@ impl Skewed {
 impl Drop for Skewed {
     fn drop(&mut self) {
         if !self.healed {
-            contained(|| drop(self.heal()));
+            contained(|| drop(self.end()));
         }
     }
 }
 
-/// Skewed clocks in force.
-struct SkewInForce {
-    hosts: Vec<Skewed>,
-}
+impl OnHost for Skewed {
+    type Receipt = SkewReceipt;
 
-impl InForce for SkewInForce {
+    fn name(&self) -> String {
+        self.ready.host.name().to_owned()
+    }
+
     fn requested_ns(&self) -> u64 {
-        let asked = self.hosts.iter().map(|host| host.requested_ns);
-        asked.min().unwrap_or(0)
+        self.requested_ns
     }
 
     fn since_ns(&self) -> u64 {
-        let since = self.hosts.iter().map(|host| host.since_ns);
-        since.max().unwrap_or(0)
+        self.since_ns
     }
 
     fn words(&self) -> String {
-        let words = self
-            .hosts
-            .iter()
-            .map(|host| format!("{}: {}", host.name(), host.course));
-        words.collect::<Vec<_>>().join("; ")
+        self.course.to_string()
     }
 
     fn check(&self) -> Result<(), FaultError> {
-        self.hosts.iter().try_for_each(Skewed::check)
+        let failed = self.driver.as_ref().and_then(Driver::error);
+        failed
+            .map_or_else(|| self.ready.clock.check(), Err)
+            .map_err(|error| FaultError::Ended {
+                host: self.name(),
+                found: error.to_string(),
+            })
     }
 
-    fn heal(&mut self) -> Result<Receipt, FaultError> {
-        let (mut receipts, mut errors) = (Vec::new(), Vec::new());
-        for host in &mut self.hosts {
-            match host.heal() {
-                Ok(receipt) => receipts.push(receipt),
-                Err(error) => errors.push(error),
-            }
-        }
-        if let Some(error) = FaultError::of_all(errors) {
-            return Err(error);
-        }
-        let words: Vec<String> = receipts.iter().map(SkewReceipt::to_string).collect();
-        let lifted_ns = receipts.iter().map(|receipt| receipt.lifted_ns).min();
-        Ok(Receipt {
-            proven: receipts.iter().all(|receipt| receipt.doubts().is_empty()),
-            lifted_ns: lifted_ns.unwrap_or(0),
-            words: words.join("; "),
-        })
+    fn heal(hosts: &mut [Self]) -> Vec<Result<SkewReceipt, FaultError>> {
+        hosts.iter_mut().map(Self::end).collect()
     }
 }

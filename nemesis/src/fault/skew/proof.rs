@@ -5,6 +5,7 @@ use std::fmt;
 use super::course::{Ahead, Course};
 use crate::clock::canary::{Heard, Nap, Sample};
 use crate::clock::{HostClock, Tally};
+use crate::fault::on_hosts::HostReceipt;
 use crate::receipt::ms;
 
 /// A reading may be off by this much from what the course says.
@@ -215,6 +216,16 @@ impl SkewReceipt {
             format!("{} waits kept their own timeouts", self.tally.missed)
         });
         doubts
+    }
+}
+
+impl HostReceipt for SkewReceipt {
+    fn proven(&self) -> bool {
+        self.doubts().is_empty()
+    }
+
+    fn lifted_ns(&self) -> u64 {
+        self.lifted_ns
     }
 }
 
