@@ -4,6 +4,7 @@
 //! it. What it must not do: start servers, inject faults, or judge a history.
 
 pub mod belief;
+pub mod certainty;
 pub mod consul;
 pub mod discipline;
 pub mod etcd;

@@ -32,6 +32,15 @@ impl<T> Reply<T> {
     pub fn info(code: &'static str, text: impl Into<String>) -> Self {
         Reply::Info(Reason::new(code, text))
     }
+
+    /// The outcome of an operation that consisted of one request, which ended with an error.
+    pub(crate) fn of_error(definite: bool, reason: Reason) -> Self {
+        if definite {
+            Reply::Fail(reason)
+        } else {
+            Reply::Info(reason)
+        }
+    }
 }
 
 /// Why an operation did not end well: a short stable code for counting, and the words of whoever refused.

@@ -9,16 +9,9 @@
 
 use std::net::SocketAddr;
 
+use crate::certainty::Certainty::{self, NotDone, Unknown};
+pub use crate::certainty::Effect;
 use crate::reply::{Reason, Reply};
-
-/// What a request does to the server's data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// Nothing: a failed read is always a definite failure.
-    None,
-    /// At most one raft proposal.
-    One,
-}
 
 /// An error of one request to one Consul server.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -48,17 +41,6 @@ pub enum Cause {
     /// The server said so, with this status.
     Server(u16),
 }
-
-/// What can be known about a request that ended with an error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Certainty {
-    /// It had no effect.
-    NotDone,
-    /// It may have had an effect, or may still get one.
-    Unknown,
-}
-
-use Certainty::{NotDone, Unknown};
 
 /// Text in the server's answer (the first row that fits counts), stable code, what it means.
 const TABLE: &[(&str, &str, Certainty)] = &[
@@ -131,7 +113,7 @@ impl ConsulError {
     /// True when the request definitely had no effect.
     #[must_use]
     pub fn is_definite(&self) -> bool {
-        self.effect == Effect::None || self.judge().1 == NotDone
+        self.judge().1.rules_out(self.effect)
     }
 
     /// Code and words.
@@ -143,11 +125,7 @@ impl ConsulError {
     /// The outcome of the operation that consisted of this request.
     #[must_use]
     pub fn reply<T>(&self) -> Reply<T> {
-        if self.is_definite() {
-            Reply::Fail(self.reason())
-        } else {
-            Reply::Info(self.reason())
-        }
+        Reply::of_error(self.is_definite(), self.reason())
     }
 
     /// Whether the Go client's lock monitor asks again after this error, if it was told to ask again at all

@@ -11,18 +11,9 @@ use std::net::SocketAddr;
 
 use tonic::Code;
 
+use crate::certainty::Certainty::{self, NotDone, NotDoneIfSingle, Unknown};
+pub use crate::certainty::Effect;
 use crate::reply::{Reason, Reply};
-
-/// What a request does to the server's data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// Nothing: a failed read is always a definite failure.
-    None,
-    /// At most one raft proposal.
-    One,
-    /// Several proposals within the server (the lock service): an error may come after the first of them.
-    Several,
-}
 
 /// An error of one request to one etcd node.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -50,19 +41,6 @@ enum Cause {
     /// The server said so.
     Server(Code),
 }
-
-/// What can be known about a request that ended with an error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Certainty {
-    /// It had no effect.
-    NotDone,
-    /// It had no effect if it was a single proposal: the check comes before the proposal, or in its place.
-    NotDoneIfSingle,
-    /// It may have had an effect, or may still get one.
-    Unknown,
-}
-
-use Certainty::{NotDone, NotDoneIfSingle, Unknown};
 
 /// Text in the server's message (the first row that fits counts), stable code, what it means.
 const TABLE: &[(&str, &str, Certainty)] = &[
@@ -231,10 +209,7 @@ impl EtcdError {
     /// True when the request definitely had no effect.
     #[must_use]
     pub fn is_definite(&self) -> bool {
-        match (self.effect, self.judge().1) {
-            (Effect::None, _) | (_, NotDone) | (Effect::One, NotDoneIfSingle) => true,
-            (Effect::Several, NotDoneIfSingle) | (_, Unknown) => false,
-        }
+        self.judge().1.rules_out(self.effect)
     }
 
     /// Code and words.
@@ -246,11 +221,7 @@ impl EtcdError {
     /// The outcome of the operation that consisted of this request.
     #[must_use]
     pub fn reply<T>(&self) -> Reply<T> {
-        if self.is_definite() {
-            Reply::Fail(self.reason())
-        } else {
-            Reply::Info(self.reason())
-        }
+        Reply::of_error(self.is_definite(), self.reason())
     }
 
     /// True when a stream that ended with this error is opened again: Go's `isHaltErr` (client.go) gives up

@@ -6,21 +6,19 @@
 //! could not renew for TTL. What must not be in here: a look at the key while it is held, besides the one
 //! for the token.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 
-use crate::belief::Belief;
 use crate::consul::{
-    BEHAVIOUR, CHECKS, ConsulClient, ConsulError, LOCK_DELAY, Mode, PUBLISH, Query, Renewals,
-    Session, SessionAsk, TOKEN, connect_for_lock, first_look, lock_key, token,
+    self, BEHAVIOUR, CHECKS, ConsulError, Contender, LOCK_DELAY, Mode, PUBLISH, Query, RETRY_KIND,
+    Renewals, Session, TOKEN, lock_key,
 };
 use crate::discipline::Discipline;
 use crate::lock::{Grant, LockClient, LockConfig, LockConnection, LockSpec};
-use crate::option::{OptionKind, OptionSpec};
+use crate::option::OptionSpec;
 use crate::reply::Reply;
 
 /// The registry's line.
@@ -38,10 +36,7 @@ pub const SPEC: LockSpec = LockSpec {
 
 const RETRY: OptionSpec = OptionSpec {
     name: "retry",
-    kind: OptionKind::Millis {
-        min: 10,
-        max: 60_000,
-    },
+    kind: RETRY_KIND,
     default: "250",
     about: "How long a client sleeps that was refused a lock which nobody holds.",
 };
@@ -50,49 +45,26 @@ const RETRY: OptionSpec = OptionSpec {
 const WAIT: Duration = Duration::from_secs(15);
 
 fn connect(config: LockConfig) -> BoxFuture<'static, Result<Box<dyn LockConnection>, String>> {
-    async move {
-        let consul = connect_for_lock(SPEC.name, &config).await?;
-        Ok(Box::new(Connection {
-            consul,
-            config: Arc::new(config),
-        }) as Box<dyn LockConnection>)
-    }
-    .boxed()
-}
-
-struct Connection {
-    consul: ConsulClient,
-    config: Arc<LockConfig>,
-}
-
-impl LockConnection for Connection {
-    fn client(&self, _client: u32, belief: Arc<Belief>) -> Box<dyn LockClient> {
+    let client = |by| -> Box<dyn LockClient> {
         Box::new(Client {
-            consul: self.consul.clone(),
-            config: Arc::clone(&self.config),
-            belief,
+            by,
             session: None,
             held: None,
         })
-    }
+    };
+    consul::connect(SPEC.name, config, client).boxed()
 }
 
 struct Client {
-    consul: ConsulClient,
-    config: Arc<LockConfig>,
-    belief: Arc<Belief>,
+    by: Contender,
     session: Option<Session>,
     /// The key that is held.
     held: Option<String>,
 }
 
 impl Client {
-    fn limit(&self) -> Duration {
-        self.config.request_timeout()
-    }
-
     async fn acquire(&mut self, lock: &str) -> Reply<Grant> {
-        let deadline = Instant::now() + self.config.acquire_timeout();
+        let deadline = Instant::now() + self.by.config.acquire_timeout();
         let key = lock_key(lock);
         let session = match self.session().await {
             Ok(session) => session,
@@ -102,16 +74,11 @@ impl Client {
         match tokio::time::timeout_at(deadline, self.wait_until_free(&key)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => return error.reply(),
-            Err(_) => return self.out_of_time(),
+            Err(_) => return Reply::Fail(self.by.out_of_time()),
         }
         loop {
             // Not cut short, so that the lock is not taken by a request that nobody waits for.
-            let value = token(&self.config).name();
-            match self
-                .consul
-                .acquire(&key, &session, value, self.limit())
-                .await
-            {
+            match self.by.take(&key, &session).await {
                 Ok(true) => break,
                 Ok(false) => {}
                 Err(error) => {
@@ -124,11 +91,11 @@ impl Client {
             match tokio::time::timeout_at(deadline, self.wait_for_another_chance(&key)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => return error.reply(),
-                Err(_) => return self.out_of_time(),
+                Err(_) => return Reply::Fail(self.by.out_of_time()),
             }
         }
         self.held = Some(key.clone());
-        let granted = first_look(&self.consul, &self.config, &key, &session).await;
+        let granted = self.by.first_look(&key, &session).await;
         if let Reply::Info(_) = granted {
             self.held = None;
             self.abandon();
@@ -141,15 +108,7 @@ impl Client {
         self.session.take_if(|session| session.is_lost());
         let session = match self.session.take() {
             Some(session) => session,
-            None => {
-                let ask = SessionAsk::new(&self.config);
-                let renewals = if self.config.keep_alive {
-                    Renewals::Told
-                } else {
-                    Renewals::None
-                };
-                Session::open(&self.consul, &self.belief, &ask, renewals, self.limit()).await?
-            }
+            None => self.by.open_session(Renewals::Told).await?,
         };
         let id = session.id().to_owned();
         self.session = Some(session);
@@ -163,7 +122,7 @@ impl Client {
             wait: WAIT,
         };
         loop {
-            let (entry, index) = self.consul.get(key, query, self.limit()).await?;
+            let (entry, index) = self.by.consul.get(key, query, self.by.limit()).await?;
             if entry.is_none_or(|entry| entry.session.is_empty()) {
                 return Ok(());
             }
@@ -174,26 +133,17 @@ impl Client {
 
     /// After a refusal: somebody was faster, or a lock-delay is in force, which no read shows.
     async fn wait_for_another_chance(&self, key: &str) -> Result<(), ConsulError> {
-        let retry = Duration::from_millis(self.config.options.number(&RETRY));
+        let retry = Duration::from_millis(self.by.config.options.number(&RETRY));
         tokio::time::sleep(retry).await;
         self.wait_until_free(key).await
-    }
-
-    fn out_of_time(&self) -> Reply<Grant> {
-        let text = format!("not free within {} ms", self.config.acquire_timeout_ms);
-        Reply::fail("timeout", text)
     }
 
     async fn release(&mut self) -> Reply<()> {
         let (Some(key), Some(session)) = (self.held.take(), &self.session) else {
             return Reply::fail("not-held", "this client holds no lock");
         };
-        let value = token(&self.config).name();
-        let released = self
-            .consul
-            .release(&key, session.id(), value, self.limit())
-            .await;
-        if !self.config.keep_alive {
+        let released = self.by.give_back(&key, session.id()).await;
+        if !self.by.config.keep_alive {
             // Nobody renews it, so it is good for one acquire only.
             self.abandon();
         }

@@ -14,16 +14,14 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 
-use crate::belief::Belief;
 use crate::consul::{
-    BEHAVIOUR, CHECKS, ConsulClient, ConsulError, LOCK_DELAY, LOCK_FLAG, Mode, Monitor, Monitoring,
-    PUBLISH, Query, Renewals, Session, SessionAsk, TOKEN, connect_for_lock, first_look, lock_key,
-    token,
+    self, BEHAVIOUR, CHECKS, ConsulError, Contender, LOCK_DELAY, LOCK_FLAG, Mode, Monitor,
+    Monitoring, PUBLISH, Query, RETRY_KIND, Renewals, Session, TOKEN, lock_key,
 };
 use crate::discipline::Discipline;
 use crate::lock::{Grant, LockClient, LockConfig, LockConnection, LockSpec};
 use crate::option::{OptionKind, OptionSpec};
-use crate::reply::{Reason, Reply};
+use crate::reply::Reply;
 
 /// The registry's line.
 pub const SPEC: LockSpec = LockSpec {
@@ -49,10 +47,7 @@ pub const SPEC: LockSpec = LockSpec {
 
 const RETRY: OptionSpec = OptionSpec {
     name: "retry",
-    kind: OptionKind::Millis {
-        min: 10,
-        max: 60_000,
-    },
+    kind: RETRY_KIND,
     default: "5000",
     about: "How long a client sleeps that was refused a lock which nobody holds (Go: DefaultLockRetryTime).",
 };
@@ -78,36 +73,12 @@ const MONITOR_RETRY_TIME: OptionSpec = OptionSpec {
 const WAIT: Duration = Duration::from_secs(15);
 
 fn connect(config: LockConfig) -> BoxFuture<'static, Result<Box<dyn LockConnection>, String>> {
-    async move {
-        let consul = connect_for_lock(SPEC.name, &config).await?;
-        Ok(Box::new(Connection {
-            consul,
-            config: Arc::new(config),
-        }) as Box<dyn LockConnection>)
-    }
-    .boxed()
-}
-
-struct Connection {
-    consul: ConsulClient,
-    config: Arc<LockConfig>,
-}
-
-impl LockConnection for Connection {
-    fn client(&self, _client: u32, belief: Arc<Belief>) -> Box<dyn LockClient> {
-        Box::new(Client {
-            consul: self.consul.clone(),
-            config: Arc::clone(&self.config),
-            belief,
-            held: None,
-        })
-    }
+    let client = |by| -> Box<dyn LockClient> { Box::new(Client { by, held: None }) };
+    consul::connect(SPEC.name, config, client).boxed()
 }
 
 struct Client {
-    consul: ConsulClient,
-    config: Arc<LockConfig>,
-    belief: Arc<Belief>,
+    by: Contender,
     held: Option<Held>,
 }
 
@@ -129,24 +100,14 @@ impl From<ConsulError> for Unlucky {
 }
 
 impl Client {
-    fn limit(&self) -> Duration {
-        self.config.request_timeout()
-    }
-
     /// Go: `Lock`.
     async fn acquire(&mut self, lock: &str) -> Reply<Grant> {
         if self.held.is_some() {
             return Reply::fail("lock-held", "this client holds a lock already");
         }
-        let deadline = Instant::now() + self.config.acquire_timeout();
-        let (key, ask) = (lock_key(lock), SessionAsk::new(&self.config));
-        let renewals = if self.config.keep_alive {
-            Renewals::Silent
-        } else {
-            Renewals::None
-        };
-        let opened = Session::open(&self.consul, &self.belief, &ask, renewals, self.limit()).await;
-        let session = match opened {
+        let deadline = Instant::now() + self.by.config.acquire_timeout();
+        let key = lock_key(lock);
+        let session = match self.by.open_session(Renewals::Silent).await {
             Ok(session) => session,
             // A session alone takes no lock.
             Err(error) => return Reply::Fail(error.reason()),
@@ -156,7 +117,7 @@ impl Client {
             return reply;
         }
         let monitoring = self.monitor(&key, session.id()).start();
-        let granted = first_look(&self.consul, &self.config, &key, session.id()).await;
+        let granted = self.by.first_look(&key, session.id()).await;
         if matches!(granted, Reply::Ok(_)) {
             self.held = Some(Held {
                 key,
@@ -170,15 +131,15 @@ impl Client {
     }
 
     fn monitor(&self, key: &str, session: &str) -> Monitor {
-        let options = &self.config.options;
+        let options = &self.by.config.options;
         Monitor {
-            client: self.consul.clone(),
-            belief: Arc::clone(&self.belief),
+            client: self.by.consul.clone(),
+            belief: Arc::clone(&self.by.belief),
             key: key.to_owned(),
             session: session.to_owned(),
             retries: options.number(&MONITOR_RETRIES),
             retry_time: Duration::from_millis(options.number(&MONITOR_RETRY_TIME)),
-            limit: self.limit(),
+            limit: self.by.limit(),
         }
     }
 
@@ -209,7 +170,7 @@ impl Client {
                 }
                 _ => {}
             }
-            if self.take(key, session).await? {
+            if self.by.take(key, session).await? {
                 return Ok(());
             }
             // Why not? Either somebody was faster, or a lock-delay is in force.
@@ -218,16 +179,11 @@ impl Client {
             if entry.is_some_and(|entry| !entry.session.is_empty()) {
                 query.index = index;
             } else {
-                let retry = Duration::from_millis(self.config.options.number(&RETRY));
+                let retry = Duration::from_millis(self.by.config.options.number(&RETRY));
                 let sleep = tokio::time::timeout_at(deadline, tokio::time::sleep(retry));
                 sleep.await.map_err(|_| self.out_of_time())?;
             }
         }
-    }
-
-    async fn take(&self, key: &str, session: &str) -> Result<bool, ConsulError> {
-        let value = token(&self.config).name();
-        self.consul.acquire(key, session, value, self.limit()).await
     }
 
     async fn read(
@@ -236,14 +192,13 @@ impl Client {
         query: Query,
         deadline: Instant,
     ) -> Result<(Option<crate::consul::Entry>, u64), Unlucky> {
-        let read = self.consul.get(key, query, self.limit());
+        let read = self.by.consul.get(key, query, self.by.limit());
         let read = tokio::time::timeout_at(deadline, read).await;
         Ok(read.map_err(|_| self.out_of_time())??)
     }
 
     fn out_of_time(&self) -> Unlucky {
-        let text = format!("not free within {} ms", self.config.acquire_timeout_ms);
-        Unlucky(Reply::Fail(Reason::new("timeout", text)))
+        Unlucky(Reply::Fail(self.by.out_of_time()))
     }
 
     /// Go: `Unlock`, which does not look at whether the session still held the key.
@@ -252,11 +207,7 @@ impl Client {
             return Reply::fail("not-held", "this client holds no lock");
         };
         drop(held.monitoring);
-        let value = token(&self.config).name();
-        let released = self
-            .consul
-            .release(&held.key, held.session.id(), value, self.limit())
-            .await;
+        let released = self.by.give_back(&held.key, held.session.id()).await;
         held.session.close_in_background();
         released.map_or_else(|error| error.reply(), |_| Reply::Ok(()))
     }
@@ -276,11 +227,8 @@ impl LockClient for Client {
         async move {
             if let Some(held) = self.held.take() {
                 drop(held.monitoring);
-                let value = token(&self.config).name();
-                let limit = self.limit();
-                let id = held.session.id();
                 // If one of the two fails, the session expires by itself.
-                let _ = self.consul.release(&held.key, id, value, limit).await;
+                let _ = self.by.give_back(&held.key, held.session.id()).await;
                 let _ = held.session.close().await;
             }
         }

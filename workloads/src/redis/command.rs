@@ -86,7 +86,7 @@ impl Command {
             .chain(keys.iter().copied())
             .chain(arguments.iter().copied())
             .collect();
-        Self::of(script.name, Effect::Script, &words)
+        Self::of(script.name, Effect::Several, &words)
     }
 
     fn of(name: &'static str, effect: Effect, words: &[&str]) -> Self {
@@ -119,6 +119,6 @@ mod tests {
             bytes.ends_with("\r\n$1\r\n1\r\n$1\r\nk\r\n$1\r\nv\r\n"),
             "{bytes}"
         );
-        assert_eq!(command.effect, Effect::Script);
+        assert_eq!(command.effect, Effect::Several);
     }
 }

@@ -8,18 +8,9 @@
 
 use std::net::SocketAddr;
 
+use crate::certainty::Certainty::{self, NotDone, NotDoneIfSingle, Unknown};
+pub use crate::certainty::Effect;
 use crate::reply::{Reason, Reply};
-
-/// What a command does to the server's data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// Nothing: a failed read is always a definite failure.
-    None,
-    /// One command, which Redis carries out as a whole or not at all.
-    One,
-    /// A script: an error may come after its first write.
-    Script,
-}
 
 /// An error of one command to one Redis or Sentinel.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -49,19 +40,6 @@ pub(super) enum Cause {
     /// The server said so.
     Server,
 }
-
-/// What can be known about a command that ended with an error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Certainty {
-    /// It had no effect.
-    NotDone,
-    /// It had no effect if it was a single command.
-    NotDoneIfSingle,
-    /// It may have had an effect, or may still get one.
-    Unknown,
-}
-
-use Certainty::{NotDone, NotDoneIfSingle, Unknown};
 
 /// First word of the server's message, stable code, what it means. An error within a script is found by its
 /// word too: Redis up to 6.2 quotes it (`… @user_script: 1: -READONLY You can't …`).
@@ -155,10 +133,7 @@ impl RedisError {
     /// True when the command definitely had no effect.
     #[must_use]
     pub fn is_definite(&self) -> bool {
-        match (self.effect, self.judge().1) {
-            (Effect::None, _) | (_, NotDone) | (Effect::One, NotDoneIfSingle) => true,
-            (Effect::Script, NotDoneIfSingle) | (_, Unknown) => false,
-        }
+        self.judge().1.rules_out(self.effect)
     }
 
     /// True when the connection is of no more use, or leads to the wrong server: the next command needs
@@ -176,11 +151,7 @@ impl RedisError {
     /// The outcome of the operation that consisted of this command.
     #[must_use]
     pub fn reply<T>(&self) -> Reply<T> {
-        if self.is_definite() {
-            Reply::Fail(self.reason())
-        } else {
-            Reply::Info(self.reason())
-        }
+        Reply::of_error(self.is_definite(), self.reason())
     }
 }
 
@@ -301,7 +272,7 @@ mod tests {
                 "{text}, one command"
             );
             assert_eq!(
-                said(text, Effect::Script).is_definite(),
+                said(text, Effect::Several).is_definite(),
                 script,
                 "{text}, a script"
             );

@@ -7,16 +7,9 @@
 
 use std::net::SocketAddr;
 
+use crate::certainty::Certainty::{self, NotDone, Unknown};
+pub use crate::certainty::Effect;
 use crate::reply::{Reason, Reply};
-
-/// What a request does to the server's data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// Nothing: a failed read is always a definite failure.
-    None,
-    /// One transaction.
-    One,
-}
 
 /// An error of one request to one ZooKeeper server.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -47,23 +40,23 @@ pub(super) enum Cause {
     Server(i32),
 }
 
-/// Code of `KeeperException`, our code, true when the request definitely had no effect.
-const TABLE: &[(i32, &str, bool)] = &[
+/// Code of `KeeperException`, our code, what it means.
+const TABLE: &[(i32, &str, Certainty)] = &[
     // Checked before the transaction is made, in its place in the order of all transactions.
-    (NO_NODE, "no-node", true),
-    (NODE_EXISTS, "node-exists", true),
-    (-103, "bad-version", true),
-    (-111, "not-empty", true),
-    (-108, "no-children-for-ephemerals", true),
-    (-8, "bad-arguments", true),
+    (NO_NODE, "no-node", NotDone),
+    (NODE_EXISTS, "node-exists", NotDone),
+    (-103, "bad-version", NotDone),
+    (-111, "not-empty", NotDone),
+    (-108, "no-children-for-ephemerals", NotDone),
+    (-8, "bad-arguments", NotDone),
     // The session was looked up, and was not there, before the transaction was made.
-    (SESSION_EXPIRED, "session-expired", true),
+    (SESSION_EXPIRED, "session-expired", NotDone),
     // The session is now served elsewhere; refused in the same place.
-    (SESSION_MOVED, "session-moved", true),
+    (SESSION_MOVED, "session-moved", NotDone),
     // The server shut its request processors down, or gave up on a request that it may have proposed.
-    (-4, "connection-loss", false),
-    (-7, "server-timeout", false),
-    (-122, "server-timeout", false),
+    (-4, "connection-loss", Unknown),
+    (-7, "server-timeout", Unknown),
+    (-122, "server-timeout", Unknown),
 ];
 
 /// `KeeperException.Code.NONODE`.
@@ -76,16 +69,16 @@ pub(super) const SESSION_EXPIRED: i32 = -112;
 pub(super) const SESSION_MOVED: i32 = -118;
 
 impl ZkError {
-    fn judge(&self) -> (&'static str, bool) {
+    fn judge(&self) -> (&'static str, Certainty) {
         match self.cause {
-            Cause::NotConnected => ("connect-failed", true),
-            Cause::SessionOver => ("session-expired", true),
-            Cause::Deadline => ("timeout", false),
-            Cause::ConnectionLost => ("connection-loss", false),
+            Cause::NotConnected => ("connect-failed", NotDone),
+            Cause::SessionOver => ("session-expired", NotDone),
+            Cause::Deadline => ("timeout", Unknown),
+            Cause::ConnectionLost => ("connection-loss", Unknown),
             Cause::Server(code) => TABLE
                 .iter()
                 .find(|row| row.0 == code)
-                .map_or(("server-error", false), |row| (row.1, row.2)),
+                .map_or(("server-error", Unknown), |row| (row.1, row.2)),
         }
     }
 
@@ -98,7 +91,7 @@ impl ZkError {
     /// True when the request definitely had no effect.
     #[must_use]
     pub fn is_definite(&self) -> bool {
-        self.effect == Effect::None || self.judge().1
+        self.judge().1.rules_out(self.effect)
     }
 
     /// True when the node, or its parent, is not there.
@@ -122,11 +115,7 @@ impl ZkError {
     /// The outcome of the operation that consisted of this request.
     #[must_use]
     pub fn reply<T>(&self) -> Reply<T> {
-        if self.is_definite() {
-            Reply::Fail(self.reason())
-        } else {
-            Reply::Info(self.reason())
-        }
+        Reply::of_error(self.is_definite(), self.reason())
     }
 }
 

@@ -28,8 +28,8 @@ where
         let peer = free_address();
         let mut server = Server::new(&binary, Etcd { peer });
         server.restart().await;
-        let etcd = EtcdClient::connect(server.endpoint, Etcd::LIMIT).await;
-        let status = etcd.expect("connected").status(Etcd::LIMIT).await;
+        let etcd = EtcdClient::connect(server.endpoint, Etcd::READY_WITHIN).await;
+        let status = etcd.expect("connected").status(Etcd::READY_WITHIN).await;
         server.version = status.expect("a status").version;
         println!("etcd {} at {}", server.version, server.endpoint);
         test(server).await;

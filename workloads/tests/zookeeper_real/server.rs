@@ -40,7 +40,7 @@ where
         let mut server = Server::new(&jars, ZooKeeper);
         configure(&server);
         server.restart().await;
-        let status = status(server.endpoint, ZooKeeper::LIMIT).await;
+        let status = status(server.endpoint, ZooKeeper::READY_WITHIN).await;
         server.version = status.expect("a status").version;
         println!("zookeeper {} at {}", server.version, server.endpoint);
         test(server).await;
