@@ -323,7 +323,7 @@ fn unproven_faults(plan: &TrialPlan, history: &History, verdict: &TrialVerdict) 
                 FaultPhase::Healed => !event.proven,
                 FaultPhase::Skipped | FaultPhase::Failed => true,
             };
-            let why = of_it().filter(unproven).next_back();
+            let why = of_it().rfind(unproven);
             let why = why.map_or("it never struck", |event| event.receipt.as_str());
             reasons.push(format!(
                 "expected the fault {kind} of {target} {}, found {proven} proven by a receipt: {why}",

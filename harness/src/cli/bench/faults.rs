@@ -114,7 +114,6 @@ fn in_sandbox(part: &str, etcd: Option<&Path>, times: Option<File>) -> Result<()
         inherit: times.into_iter().map(Into::into).collect(),
         needed_paths: etcd.iter().map(|path| path.to_path_buf()).collect(),
         cgroup: true,
-        ..SandboxSpec::default()
     })?;
     match sandbox.wait() {
         ControllerEnd::Exited(0) => Ok(()),

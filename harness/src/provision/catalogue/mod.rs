@@ -1,7 +1,15 @@
 //! What can be had: one constant with every backend, its versions, and the packages they come in.
 //!
-//! Data and look-ups only: nothing here touches the machine. A new version is one line, a new
-//! backend one entry. Versions were run by hand on Debian bookworm before they were listed.
+//! Data and look-ups only: nothing here touches the machine. A new version is one line in its backend's
+//! file, a new backend one file and one line in the constant. Versions were run by hand on Debian bookworm
+//! before they were listed.
+
+mod builtin;
+mod consul;
+mod etcd;
+mod java;
+mod redis;
+mod zookeeper;
 
 use std::fmt;
 
@@ -84,224 +92,16 @@ impl fmt::Display for Debian {
 /// Every backend. `sid` moves on: its entry is matched by upstream version and may one day be
 /// gone, the other suites stay as they are.
 pub const BACKENDS: &[Backend] = &[
-    Backend {
-        name: "builtin",
-        default_version: "model",
-        probe: None,
-        runtime: Runtime::Native,
-        releases: &[Release {
-            version: "model",
-            origin: Origin::Own,
-        }],
-    },
-    Backend {
-        name: "etcd",
-        default_version: "3.5.16",
-        probe: Some(Probe {
-            programs: &["etcd"],
-            args: &["--version"],
-            answers: &[plain("etcd Version: ")],
-        }),
-        runtime: Runtime::Native,
-        releases: &[
-            etcd("3.3.25", "bullseye"),
-            etcd("3.4.23", "bookworm"),
-            etcd("3.5.16", "trixie"),
-            etcd("3.5.30", "sid"),
-        ],
-    },
-    Backend {
-        name: "consul",
-        default_version: "1.8.7",
-        probe: Some(Probe {
-            programs: &["consul"],
-            args: &["version"],
-            answers: &[plain("Consul v")],
-        }),
-        runtime: Runtime::Native,
-        releases: &[debian("1.8.7", "bullseye", &["consul"], "usr/bin/consul")],
-    },
-    Backend {
-        name: "redis",
-        default_version: "7.0.15",
-        probe: Some(Probe {
-            programs: &["redis-server", "valkey-server"],
-            args: &["--version"],
-            answers: &[
-                plain("Redis server v="),
-                Answer {
-                    before: "Valkey server v=",
-                    prefix: "valkey-",
-                },
-            ],
-        }),
-        runtime: Runtime::OwnLoader,
-        releases: REDIS,
-    },
-    Backend {
-        name: "zookeeper",
-        default_version: "3.9.3",
-        probe: Some(Probe {
-            programs: &[],
-            args: &["org.apache.zookeeper.Version", "--short"],
-            answers: &[plain("")],
-        }),
-        runtime: Runtime::Java {
-            jars: &[
-                "zookeeper-jute.jar",
-                "slf4j-api.jar",
-                "slf4j-simple.jar",
-                "metrics-core.jar",
-                "snappy-java.jar",
-            ],
-        },
-        releases: ZOOKEEPER,
-    },
-    // Not a lock service: what zookeeper is run with where there is no Java.
-    Backend {
-        name: "java",
-        default_version: "17",
-        probe: Some(Probe {
-            programs: &["java"],
-            args: &["-version"],
-            answers: &[plain("openjdk version "), plain("java version ")],
-        }),
-        runtime: Runtime::OwnLoader,
-        releases: &[debian(
-            "17",
-            "bookworm",
-            &[
-                "openjdk-17-jre-headless",
-                "libc6",
-                "libgcc-s1",
-                "libstdc++6",
-                "zlib1g",
-            ],
-            "usr/lib/jvm/java-17-openjdk-amd64/bin/java",
-        )],
-    },
+    builtin::BACKEND,
+    etcd::BACKEND,
+    consul::BACKEND,
+    redis::BACKEND,
+    zookeeper::BACKEND,
+    java::BACKEND,
 ];
-
-/// `redis-server` is a link to `redis-check-rdb` of redis-tools, which goes by the name it is started with.
-/// The libraries are all that the loader asks for (`ld.so --list`).
-const REDIS: &[Release] = &[
-    debian(
-        "6.0.16",
-        "bullseye",
-        &[
-            "redis-server",
-            "redis-tools",
-            "libatomic1",
-            "libc6",
-            "libgcc-s1",
-            "libgcrypt20",
-            "libgpg-error0",
-            "libjemalloc2",
-            "liblua5.1-0",
-            "liblz4-1",
-            "liblzf1",
-            "liblzma5",
-            "libssl1.1",
-            "libstdc++6",
-            "libsystemd0",
-            "libzstd1",
-            "lua-bitop",
-            "lua-cjson",
-        ],
-        REDIS_SERVER,
-    ),
-    debian(
-        "7.0.15",
-        "bookworm",
-        &[
-            "redis-server",
-            "redis-tools",
-            "libatomic1",
-            "libc6",
-            "libcap2",
-            "libgcc-s1",
-            "libgcrypt20",
-            "libgpg-error0",
-            "libjemalloc2",
-            "liblz4-1",
-            "liblzf1",
-            "liblzma5",
-            "libssl3",
-            "libstdc++6",
-            "libsystemd0",
-            "libzstd1",
-        ],
-        REDIS_SERVER,
-    ),
-    debian("8.0.2", "trixie", REDIS_8, REDIS_SERVER),
-    debian("8.0.6", "sid", REDIS_8, REDIS_SERVER),
-    debian(
-        "valkey-8.1.1",
-        "trixie",
-        &[
-            "valkey-server",
-            "valkey-tools",
-            "libatomic1",
-            "libc6",
-            "libcap2",
-            "libgcc-s1",
-            "libjemalloc2",
-            "liblzf1",
-            "libssl3t64",
-            "libstdc++6",
-            "libsystemd0",
-            "libzstd1",
-            "zlib1g",
-        ],
-        "usr/bin/valkey-server",
-    ),
-];
-
-const REDIS_SERVER: &str = "usr/bin/redis-server";
-
-const REDIS_8: &[&str] = &[
-    "redis-server",
-    "redis-tools",
-    "libatomic1",
-    "libc6",
-    "libcap2",
-    "libgcc-s1",
-    "libjemalloc2",
-    "liblzf1",
-    "libssl3t64",
-    "libstdc++6",
-    "libsystemd0",
-    "libzstd1",
-    "zlib1g",
-];
-
-/// The least class paths that a server of these versions runs with.
-const ZOOKEEPER: &[Release] = &[
-    debian(
-        "3.4.13",
-        "bullseye",
-        &["libzookeeper-java", "libslf4j-java"],
-        ZOOKEEPER_JAR,
-    ),
-    debian("3.8.0", "bookworm", ZOOKEEPER_PACKAGES, ZOOKEEPER_JAR),
-    debian("3.9.3", "trixie", ZOOKEEPER_PACKAGES, ZOOKEEPER_JAR),
-];
-
-const ZOOKEEPER_PACKAGES: &[&str] = &[
-    "libzookeeper-java",
-    "libdropwizard-metrics-java",
-    "libslf4j-java",
-    "libsnappy-java",
-];
-
-const ZOOKEEPER_JAR: &str = "usr/share/java/zookeeper.jar";
 
 const fn plain(before: &'static str) -> Answer {
     Answer { before, prefix: "" }
-}
-
-const fn etcd(version: &'static str, suite: &'static str) -> Release {
-    debian(version, suite, &["etcd-server"], "usr/bin/etcd")
 }
 
 const fn debian(
