@@ -83,6 +83,13 @@ pub struct OptionSpec {
 #[serde(transparent)]
 pub struct Options(pub BTreeMap<String, String>);
 
+impl From<&[(&str, &str)]> for Options {
+    fn from(pairs: &[(&str, &str)]) -> Self {
+        let owned = |(name, text): &(&str, &str)| ((*name).to_owned(), (*text).to_owned());
+        Self(pairs.iter().map(owned).collect())
+    }
+}
+
 impl Options {
     /// Says what is wrong with these as options of something that has `specs`, if anything is.
     ///
@@ -150,8 +157,7 @@ mod tests {
     ];
 
     fn options(pairs: &[(&str, &str)]) -> Options {
-        let owned = |(name, text): &(&str, &str)| ((*name).to_owned(), (*text).to_owned());
-        Options(pairs.iter().map(owned).collect())
+        Options::from(pairs)
     }
 
     #[test]

@@ -8,6 +8,7 @@ use futures_util::future::join_all;
 use tokio::time::{sleep, timeout};
 use workloads::consul::{ConsulClient, LOCK_PREFIX, LockSeen, LockWatch, Mode, Query, watch_locks};
 use workloads::lock::{Grant, Guard, LockConfig};
+use workloads::option::Options;
 use workloads::resource::{Resource, Write};
 
 #[path = "consul_real/errors.rs"]
@@ -17,7 +18,7 @@ mod real;
 mod server;
 
 use real::clients::{
-    assert_tokens_grow, client, exclude_each_other, fail_code, info_code, ok, options, registers_of,
+    assert_tokens_grow, client, exclude_each_other, fail_code, info_code, ok, registers_of,
 };
 use server::{Server, on_cluster};
 
@@ -34,7 +35,7 @@ fn config(server: &Server, ttl_ms: u64, options: &[(&str, &str)]) -> LockConfig 
         keep_alive: true,
         request_timeout_ms: 3_000,
         acquire_timeout_ms: 15_000,
-        options: self::options(&[&own, options].concat()),
+        options: Options::from(&[&own, options].concat()[..]),
         ..LockConfig::default()
     }
 }

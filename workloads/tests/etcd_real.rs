@@ -7,6 +7,7 @@ use checkers::history::LeasePhase;
 use tokio::time::{sleep, timeout};
 use workloads::etcd::{EtcdClient, LOCK_PREFIX, LockSeen, LockWatch, status, watch_locks};
 use workloads::lock::{Grant, Guard, LockConfig};
+use workloads::option::Options;
 use workloads::reply::Reply;
 use workloads::resource::{Resource, Write};
 
@@ -16,7 +17,7 @@ mod server;
 
 use real::clients::{
     assert_tokens_grow, client, connect, exclude_each_other, fail_code, info_code, numbered, ok,
-    options, registers_of,
+    registers_of,
 };
 use server::{Server, on_each_version};
 
@@ -83,7 +84,7 @@ async fn expire_while_queued(
     let token = ok(holder.acquire("q").await).token;
     let mut short = config(server, 1_000);
     short.keep_alive = false;
-    short.options = self::options(options);
+    short.options = Options::from(options);
     let (mut waiter, _) = client(name, short).await;
     let queued = waiter.acquire("q");
     let expiry = async {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use checkers::history::LeasePhase;
 use tokio::time::{sleep, timeout};
 use workloads::lock::LockConfig;
+use workloads::option::Options;
 use workloads::redis::{LockSeen, LockWatch, watch_locks};
 use workloads::resource::{Resource, Write};
 
@@ -17,8 +18,7 @@ mod real;
 mod server;
 
 use real::clients::{
-    Believer, connect, exclude_each_other, fail_code, info_code, numbered, ok, options,
-    registers_of,
+    Believer, connect, exclude_each_other, fail_code, info_code, numbered, ok, registers_of,
 };
 use server::{Server, on_each_version};
 
@@ -34,7 +34,7 @@ fn config(servers: &[&Server], ttl_ms: u64, pairs: &[(&str, &str)]) -> LockConfi
         keep_alive: true,
         request_timeout_ms: 1_000,
         acquire_timeout_ms: 10_000,
-        options: options(pairs),
+        options: Options::from(pairs),
         ..LockConfig::default()
     }
 }

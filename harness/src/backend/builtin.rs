@@ -11,7 +11,9 @@ use futures_util::future::{BoxFuture, pending};
 use workloads::line::client::{Address, LineClient};
 use workloads::lock::builtin::wire::{Answer, Request, Verb};
 
-use super::{Backend, BackendSpec, ClusterInfo, CommandLine, LeaseSink, NodeInfo, arguments};
+use super::{
+    Backend, BackendSpec, ClusterInfo, CommandLine, LeaseSink, NodeInfo, arguments, each_is_ready,
+};
 use crate::provision::Launch;
 
 /// Registry entry.
@@ -72,15 +74,7 @@ impl Backend for Builtin {
     }
 
     fn is_ready<'a>(&'a self, cluster: &'a ClusterInfo) -> BoxFuture<'a, Result<(), String>> {
-        async move {
-            for node in &cluster.nodes {
-                ping(cluster.endpoint(self, node))
-                    .await
-                    .map_err(|error| format!("{}: {error}", node.name))?;
-            }
-            Ok(())
-        }
-        .boxed()
+        each_is_ready(self, cluster, |endpoint, _| ping(endpoint)).boxed()
     }
 
     fn watch_leader(

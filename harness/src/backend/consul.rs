@@ -13,7 +13,9 @@ use nix::sys::resource::{Resource, getrlimit};
 use workloads::consul::{ConsulClient, LOCK_PREFIX, SessionAsk, watch_locks};
 use workloads::option::{OptionKind, OptionSpec};
 
-use super::{Backend, BackendSpec, ClusterInfo, CommandLine, LeaseSink, NodeInfo, arguments};
+use super::{
+    Backend, BackendSpec, ClusterInfo, CommandLine, LeaseSink, NodeInfo, arguments, each_is_ready,
+};
 use crate::scenario::ClusterPlan;
 
 /// Registry entry.
@@ -156,19 +158,16 @@ impl Backend for Consul {
                 behaviour: "delete".to_owned(),
                 serf_health: true,
             };
-            for node in &cluster.nodes {
-                let endpoint = cluster.endpoint(self, node);
-                // It takes a leader, a write, and the node's own entry and health in the catalogue.
-                let session = async {
+            // It takes a leader, a write, and the node's own entry and health in the catalogue.
+            let session = |endpoint, _| {
+                let ask = &ask;
+                async move {
                     let client = ConsulClient::connect(endpoint, ASK).await?;
-                    let session = client.create_session(&ask, ASK).await?;
+                    let session = client.create_session(ask, ASK).await?;
                     client.destroy_session(&session, ASK).await
-                };
-                session
-                    .await
-                    .map_err(|error| format!("{}: {error}", node.name))?;
-            }
-            Ok(())
+                }
+            };
+            each_is_ready(self, cluster, session).await
         }
         .boxed()
     }
@@ -246,7 +245,6 @@ mod tests {
     use crate::scenario::Tuning;
 
     fn plan(options: &[(&str, &str)]) -> ClusterPlan {
-        let owned = |(name, text): &(&str, &str)| ((*name).to_owned(), (*text).to_owned());
         ClusterPlan {
             backend: SPEC.name.to_owned(),
             version: SPEC.default_version.to_owned(),
@@ -255,7 +253,7 @@ mod tests {
             bug: None,
             ready_timeout_ms: 1_000,
             tuning: Tuning::default(),
-            options: Options(options.iter().map(owned).collect()),
+            options: Options::from(options),
         }
     }
 

@@ -9,7 +9,9 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
 use workloads::etcd::{EtcdClient, LOCK_PREFIX, Status, watch_locks};
 
-use super::{Backend, BackendSpec, ClusterInfo, CommandLine, LeaseSink, NodeInfo, arguments};
+use super::{
+    Backend, BackendSpec, ClusterInfo, CommandLine, LeaseSink, NodeInfo, arguments, each_is_ready,
+};
 use crate::scenario::Tuning;
 
 /// Registry entry.
@@ -97,16 +99,7 @@ impl Backend for Etcd {
     }
 
     fn is_ready<'a>(&'a self, cluster: &'a ClusterInfo) -> BoxFuture<'a, Result<(), String>> {
-        async move {
-            for node in &cluster.nodes {
-                let endpoint = cluster.endpoint(self, node);
-                accepts_writes(endpoint, &node.name)
-                    .await
-                    .map_err(|error| format!("{}: {error}", node.name))?;
-            }
-            Ok(())
-        }
-        .boxed()
+        each_is_ready(self, cluster, accepts_writes).boxed()
     }
 
     fn watch_leader(
@@ -157,7 +150,7 @@ impl Backend for Etcd {
     }
 }
 
-async fn accepts_writes(endpoint: SocketAddr, name: &str) -> Result<(), String> {
+async fn accepts_writes(endpoint: SocketAddr, name: String) -> Result<(), String> {
     let client = EtcdClient::connect(endpoint, ASK)
         .await
         .map_err(|error| error.to_string())?;

@@ -4,6 +4,7 @@
 //! A backend must not inject faults or hold locks; its lock clients are in `workloads`.
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -174,6 +175,23 @@ impl ClusterInfo {
             .map(|node| self.endpoint(backend, node))
             .collect()
     }
+}
+
+/// Asks every node in turn whether it is ready; an error names the first that is not.
+async fn each_is_ready<F, E>(
+    backend: &dyn Backend,
+    cluster: &ClusterInfo,
+    ask: impl Fn(SocketAddr, String) -> F + Send,
+) -> Result<(), String>
+where
+    F: Future<Output = Result<(), E>> + Send,
+    E: Display,
+{
+    for node in &cluster.nodes {
+        let answer = ask(cluster.endpoint(backend, node), node.name.clone()).await;
+        answer.map_err(|error| format!("{}: {error}", node.name))?;
+    }
+    Ok(())
 }
 
 /// The words that start a server, and then its own flags.

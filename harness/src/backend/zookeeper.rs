@@ -16,7 +16,9 @@ use workloads::zookeeper::{
     CreateMode, LockSeen, ServerStatus, Session, SessionConfig, Told, status, watch_locks,
 };
 
-use super::{Backend, BackendSpec, ClusterInfo, CommandLine, LeaseSink, NodeInfo, arguments};
+use super::{
+    Backend, BackendSpec, ClusterInfo, CommandLine, LeaseSink, NodeInfo, arguments, each_is_ready,
+};
 use crate::scenario::{ClusterPlan, Tuning};
 
 /// Registry entry.
@@ -169,16 +171,7 @@ impl Backend for ZooKeeper {
     }
 
     fn is_ready<'a>(&'a self, cluster: &'a ClusterInfo) -> BoxFuture<'a, Result<(), String>> {
-        async move {
-            for node in &cluster.nodes {
-                let endpoint = cluster.endpoint(self, node);
-                accepts_writes(endpoint, &node.name)
-                    .await
-                    .map_err(|error| format!("{}: {error}", node.name))?;
-            }
-            Ok(())
-        }
-        .boxed()
+        each_is_ready(self, cluster, accepts_writes).boxed()
     }
 
     fn watch_leader(
@@ -246,7 +239,7 @@ fn leader<'a>(answers: &[(&'a str, Option<ServerStatus>)]) -> &'a str {
 }
 
 /// Asks for the mode first: a session costs the server more than a question.
-async fn accepts_writes(endpoint: SocketAddr, name: &str) -> Result<(), String> {
+async fn accepts_writes(endpoint: SocketAddr, name: String) -> Result<(), String> {
     status(endpoint, ASK)
         .await
         .map_err(|error| format!("it does not serve: {error}"))?;

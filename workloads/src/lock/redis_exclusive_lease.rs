@@ -15,7 +15,7 @@ use rand::SeedableRng as _;
 use rand::rngs::ChaCha8Rng;
 use tokio::time::Instant;
 
-use super::redis_lock::{released, renew};
+use super::redis_lock::released;
 use crate::belief::{Belief, Moment};
 use crate::discipline::Discipline;
 use crate::lock::{Grant, Guard, LockAsk, LockClient, LockConfig, LockConnection, LockSpec};
@@ -189,13 +189,9 @@ impl Client {
 
     /// Ruby: `renew`, again and again.
     fn keep_alive(&self, key: &str, uuid: &str) -> KeepAlive {
-        let ttl = self.config.ttl();
         let command = Command::script(&RENEW_SECONDS, &[key], &[uuid, &self.seconds()]);
-        let (route, limit) = (Arc::clone(&self.route), self.limit().min(ttl / 3));
-        KeepAlive::start(Arc::clone(&self.belief), ttl, move || {
-            let (route, command) = (Arc::clone(&route), command.clone());
-            async move { renew(&route, &command, ttl, limit).await }
-        })
+        let (ttl, limit) = (self.config.ttl(), self.limit());
+        KeepAlive::of_key(&self.belief, &self.route, command, ttl, limit)
     }
 
     /// Ruby: `cancel`.

@@ -21,7 +21,7 @@ use crate::lock::{Grant, Guard, LockAsk, LockClient, LockConfig, LockConnection,
 use crate::option::{OptionKind, OptionSpec, Options};
 use crate::redis::{
     ACQUIRE_WITH_TOKEN, Command, Connection, KeepAlive, LOCK_PREFIX, RELEASE, RENEW, RedisError,
-    Renewed, Route, TOKEN_PREFIX, Topology, Value, jittered, retry_option, route_for_lock,
+    Route, TOKEN_PREFIX, Topology, Value, jittered, retry_option, route_for_lock,
 };
 use crate::reply::{Reason, Reply};
 
@@ -293,13 +293,9 @@ impl Client {
     }
 
     fn keep_alive(&self, key: &str, value: &str) -> KeepAlive {
-        let (ttl, limit) = (self.config.ttl(), self.limit());
         let command = Command::script(&RENEW, &[key], &[value, &self.config.ttl_ms.to_string()]);
-        let (route, limit) = (Arc::clone(&self.route), limit.min(ttl / 3));
-        KeepAlive::start(Arc::clone(&self.belief), ttl, move || {
-            let (route, command) = (Arc::clone(&route), command.clone());
-            async move { renew(&route, &command, ttl, limit).await }
-        })
+        let (ttl, limit) = (self.config.ttl(), self.limit());
+        KeepAlive::of_key(&self.belief, &self.route, command, ttl, limit)
     }
 
     async fn release(&mut self) -> Reply<()> {
@@ -330,21 +326,6 @@ impl Token {
             Token::None => None,
             Token::Counted(count) => u64::try_from(count).ok(),
         }
-    }
-}
-
-/// Sends one renewal.
-pub(super) async fn renew(
-    route: &Route,
-    command: &Command,
-    ttl: Duration,
-    limit: Duration,
-) -> Renewed {
-    let sent = Moment::now();
-    match route.call(command, limit).await {
-        Ok(Value::Integer(1)) => Renewed::For(sent, ttl),
-        Ok(_) => Renewed::Lost("the key is gone or another's".to_owned()),
-        Err(_) => Renewed::Unknown,
     }
 }
 
@@ -387,9 +368,8 @@ mod tests {
         topology: &str,
         options: &[(&str, &str)],
     ) -> Result<(), String> {
-        let owned = |(name, text): &(&str, &str)| ((*name).to_owned(), (*text).to_owned());
-        let options = Options(options.iter().map(owned).collect());
-        let cluster = Options([owned(&("topology", topology))].into());
+        let options = Options::from(options);
+        let cluster = Options::from(&[("topology", topology)][..]);
         check(&LockAsk {
             nodes,
             ttl_ms: 1_000,

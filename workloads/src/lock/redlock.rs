@@ -325,9 +325,8 @@ mod tests {
         topology: &str,
         options: &[(&str, &str)],
     ) -> Result<(), String> {
-        let owned = |(name, text): &(&str, &str)| ((*name).to_owned(), (*text).to_owned());
-        let options = Options(options.iter().map(owned).collect());
-        let cluster = Options([owned(&("topology", topology))].into());
+        let options = Options::from(options);
+        let cluster = Options::from(&[("topology", topology)][..]);
         check(&LockAsk {
             nodes,
             ttl_ms,

@@ -9,6 +9,9 @@ use std::time::{Duration, Instant};
 use tokio::task::AbortHandle;
 use tokio::time::MissedTickBehavior;
 
+use super::command::Command;
+use super::resp::Value;
+use super::route::Route;
 use crate::belief::{Belief, Moment};
 
 /// What came of one renewal.
@@ -26,6 +29,21 @@ pub(crate) enum Renewed {
 pub(crate) struct KeepAlive(AbortHandle);
 
 impl KeepAlive {
+    /// Renews a key by a command that answers 1 while it is ours. `limit` is the limit of other requests.
+    pub(crate) fn of_key(
+        belief: &Arc<Belief>,
+        route: &Arc<Route>,
+        command: Command,
+        ttl: Duration,
+        limit: Duration,
+    ) -> Self {
+        let (route, limit) = (Arc::clone(route), limit.min(ttl / 3));
+        Self::start(Arc::clone(belief), ttl, move || {
+            let (route, command) = (Arc::clone(&route), command.clone());
+            async move { renew(&route, &command, ttl, limit).await }
+        })
+    }
+
     /// Calls `renew` every third of `ttl` until the lock is lost. `renew` must come to an end within that time.
     pub(crate) fn start<F>(
         belief: Arc<Belief>,
@@ -53,6 +71,16 @@ impl KeepAlive {
             }
         };
         Self(tokio::spawn(renewals).abort_handle())
+    }
+}
+
+/// Sends one renewal.
+async fn renew(route: &Route, command: &Command, ttl: Duration, limit: Duration) -> Renewed {
+    let sent = Moment::now();
+    match route.call(command, limit).await {
+        Ok(Value::Integer(1)) => Renewed::For(sent, ttl),
+        Ok(_) => Renewed::Lost("the key is gone or another's".to_owned()),
+        Err(_) => Renewed::Unknown,
     }
 }
 

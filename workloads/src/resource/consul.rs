@@ -14,7 +14,7 @@ use futures_util::future::BoxFuture;
 use crate::consul::{ConsulClient, DATA_PREFIX, Mode, Query, Written};
 use crate::lock::Guard;
 use crate::reply::Reply;
-use crate::resource::{Resource, ResourceConfig, ResourceSpec, Snapshot, Write};
+use crate::resource::{Resource, ResourceConfig, ResourceSpec, Snapshot, Write, foreign_guard};
 
 /// The registry's line.
 pub const SPEC: ResourceSpec = ResourceSpec {
@@ -61,29 +61,14 @@ impl Registers {
             return Reply::Ok(Snapshot::default());
         };
         let value = found.bytes().unwrap_or_default();
-        match serde_json::from_slice(&value) {
-            Ok(elements) => Reply::Ok(Snapshot {
-                version: found.modify_index,
-                elements,
-            }),
-            Err(error) => {
-                let value = String::from_utf8_lossy(&value);
-                let text = format!(
-                    "register `{key}`: expected a JSON array of numbers, found `{value}`: {error}"
-                );
-                Reply::fail("bad-value", text)
-            }
-        }
+        Snapshot::read(key, found.modify_index, &value)
     }
 
     async fn write(&self, write: Write<'_>) -> Reply<u64> {
         let guard = match write.guard {
             None => None,
             Some(Guard::Consul { key, session }) => Some((key.as_str(), session.as_str())),
-            Some(other) => {
-                let text = format!("expected a lock of Consul to depend on, found {other:?}");
-                return Reply::fail("foreign-guard", text);
-            }
+            Some(other) => return foreign_guard("Consul", other),
         };
         let (key, value) = (
             register(write.key),

@@ -13,7 +13,7 @@ use futures_util::future::BoxFuture;
 use crate::etcd::{Compare, DATA_PREFIX, EtcdClient, RequestOp, TxnRequest};
 use crate::lock::Guard;
 use crate::reply::Reply;
-use crate::resource::{Resource, ResourceConfig, ResourceSpec, Snapshot, Write};
+use crate::resource::{Resource, ResourceConfig, ResourceSpec, Snapshot, Write, foreign_guard};
 
 /// The registry's line.
 pub const SPEC: ResourceSpec = ResourceSpec {
@@ -60,19 +60,7 @@ impl Registers {
         let Some(found) = found else {
             return Reply::Ok(Snapshot::default());
         };
-        match serde_json::from_slice(&found.value) {
-            Ok(elements) => Reply::Ok(Snapshot {
-                version: version(found.mod_revision),
-                elements,
-            }),
-            Err(error) => {
-                let value = String::from_utf8_lossy(&found.value);
-                let text = format!(
-                    "register `{key}`: expected a JSON array of numbers, found `{value}`: {error}"
-                );
-                Reply::fail("bad-value", text)
-            }
-        }
+        Snapshot::read(key, version(found.mod_revision), &found.value)
     }
 
     async fn write(&self, write: Write<'_>) -> Reply<u64> {
@@ -85,10 +73,7 @@ impl Registers {
                 key,
                 create_revision,
             }) => (key, *create_revision),
-            Some(other) => {
-                let text = format!("expected a lock of etcd to depend on, found {other:?}");
-                return Reply::fail("foreign-guard", text);
-            }
+            Some(other) => return foreign_guard("etcd", other),
             None => {
                 let written = self.etcd.put(&key, value.into_bytes(), self.limit).await;
                 return written.map_or_else(

@@ -96,6 +96,22 @@ pub struct Snapshot {
     pub elements: Vec<u64>,
 }
 
+impl Snapshot {
+    /// A register of this version that holds `value`, a JSON array of numbers.
+    fn read(key: &str, version: u64, value: &[u8]) -> Reply<Self> {
+        match serde_json::from_slice(value) {
+            Ok(elements) => Reply::Ok(Self { version, elements }),
+            Err(error) => {
+                let value = String::from_utf8_lossy(value);
+                let text = format!(
+                    "register `{key}`: expected a JSON array of numbers, found `{value}`: {error}"
+                );
+                Reply::fail("bad-value", text)
+            }
+        }
+    }
+}
+
 /// A write of a register's whole content.
 #[derive(Clone, Debug)]
 pub struct Write<'a> {
@@ -109,4 +125,10 @@ pub struct Write<'a> {
     pub token: Option<u64>,
     /// Write only if the lock's key is still there (discipline `txn`).
     pub guard: Option<&'a Guard>,
+}
+
+/// The answer to a write that is to depend on a lock of another backend than the resource's.
+fn foreign_guard(expected: &str, found: &Guard) -> Reply<u64> {
+    let text = format!("expected a lock of {expected} to depend on, found {found:?}");
+    Reply::fail("foreign-guard", text)
 }

@@ -13,7 +13,7 @@ use futures_util::future::BoxFuture;
 use crate::lock::Guard;
 use crate::redis::{Command, DATA_PREFIX, GUARDED_WRITE, Route, Value, WRITE};
 use crate::reply::Reply;
-use crate::resource::{Resource, ResourceConfig, ResourceSpec, Snapshot, Write};
+use crate::resource::{Resource, ResourceConfig, ResourceSpec, Snapshot, Write, foreign_guard};
 
 /// The registry's line.
 pub const SPEC: ResourceSpec = ResourceSpec {
@@ -87,10 +87,7 @@ impl Registers {
             Some(Guard::Redis { key, value }) => {
                 Command::script(&GUARDED_WRITE, &[&register, key], &[&elements, value])
             }
-            Some(other) => {
-                let text = format!("expected a lock of Redis to depend on, found {other:?}");
-                return Reply::fail("foreign-guard", text);
-            }
+            Some(other) => return foreign_guard("Redis", other),
         };
         match self.route.call(&command, self.limit).await {
             Ok(Value::Integer(version)) if version > 0 => Reply::Ok(version.unsigned_abs()),

@@ -15,7 +15,7 @@ use futures_util::future::BoxFuture;
 use crate::belief::Belief;
 use crate::lock::Guard;
 use crate::reply::Reply;
-use crate::resource::{Resource, ResourceConfig, ResourceSpec, Snapshot, Write};
+use crate::resource::{Resource, ResourceConfig, ResourceSpec, Snapshot, Write, foreign_guard};
 use crate::zookeeper::{
     CreateMode, DATA_ROOT, Multi, Op, Session, SessionConfig, Stat, Told, ZkError, node_name,
 };
@@ -110,29 +110,14 @@ impl Registers {
         let Some((data, stat)) = session.get_data(&path, false, self.limit).await? else {
             return Ok(Reply::Ok(Snapshot::default()));
         };
-        Ok(match serde_json::from_slice(&data) {
-            Ok(elements) => Reply::Ok(Snapshot {
-                version: version(&stat),
-                elements,
-            }),
-            Err(error) => {
-                let value = String::from_utf8_lossy(&data);
-                let text = format!(
-                    "register `{key}`: expected a JSON array of numbers, found `{value}`: {error}"
-                );
-                Reply::fail("bad-value", text)
-            }
-        })
+        Ok(Snapshot::read(key, version(&stat), &data))
     }
 
     async fn write(&self, write: Write<'_>) -> Result<Reply<u64>, ZkError> {
         let lock = match write.guard {
             None => None,
             Some(Guard::ZooKeeper { path }) => Some(path.as_str()),
-            Some(other) => {
-                let text = format!("expected a lock of ZooKeeper to depend on, found {other:?}");
-                return Ok(Reply::fail("foreign-guard", text));
-            }
+            Some(other) => return Ok(foreign_guard("ZooKeeper", other)),
         };
         let (session, path) = (self.session().await?, register(write.key));
         let data = serde_json::json!(write.elements).to_string().into_bytes();

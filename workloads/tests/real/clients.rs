@@ -10,15 +10,8 @@ use futures_util::future::join_all;
 use tokio::time::sleep;
 use workloads::belief::Belief;
 use workloads::lock::{self, Grant, LockClient, LockConfig, LockConnection};
-use workloads::option::Options;
 use workloads::reply::Reply;
 use workloads::resource::{self, Resource, ResourceConfig};
-
-/// Options as a scenario would give them.
-pub(crate) fn options(pairs: &[(&str, &str)]) -> Options {
-    let owned = |(name, text): &(&str, &str)| ((*name).to_owned(), (*text).to_owned());
-    Options(pairs.iter().map(owned).collect())
-}
 
 pub(crate) async fn connect(name: &str, config: LockConfig) -> Box<dyn LockConnection> {
     (lock::find(name).expect("registered").connect)(config)

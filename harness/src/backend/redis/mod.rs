@@ -14,7 +14,9 @@ use futures_util::future::{BoxFuture, join_all, pending};
 use workloads::option::{OptionKind, OptionSpec};
 use workloads::redis::{Asker, TOPOLOGY, Topology, watch_locks};
 
-use super::{Backend, BackendSpec, ClusterInfo, CommandLine, LeaseSink, NodeInfo, arguments};
+use super::{
+    Backend, BackendSpec, ClusterInfo, CommandLine, LeaseSink, NodeInfo, arguments, each_is_ready,
+};
 use crate::scenario::ClusterPlan;
 
 mod conf;
@@ -153,12 +155,11 @@ impl Backend for Redis {
             if Topology::of(&cluster.plan.options) == Topology::Sentinel {
                 return sentinels::are_ready(cluster).await;
             }
-            for node in &cluster.nodes {
-                let asker = Asker::to(cluster.endpoint(self, node), ASK);
-                let answer = asker.accepts_writes().await;
-                answer.map_err(|error| format!("{}: {error}", node.name))?;
-            }
-            Ok(())
+            let accepts_writes = |endpoint, _| async move {
+                let asker = Asker::to(endpoint, ASK);
+                asker.accepts_writes().await
+            };
+            each_is_ready(self, cluster, accepts_writes).await
         }
         .boxed()
     }
@@ -243,7 +244,6 @@ mod tests {
     use crate::scenario::Tuning;
 
     fn plan(nodes: u32, options: &[(&str, &str)]) -> ClusterPlan {
-        let owned = |(name, text): &(&str, &str)| ((*name).to_owned(), (*text).to_owned());
         ClusterPlan {
             backend: "redis".to_owned(),
             version: "7.0.15".to_owned(),
@@ -252,7 +252,7 @@ mod tests {
             bug: None,
             ready_timeout_ms: 30_000,
             tuning: Tuning::default(),
-            options: Options(options.iter().map(owned).collect()),
+            options: Options::from(options),
         }
     }
 

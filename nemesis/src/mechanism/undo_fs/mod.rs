@@ -10,6 +10,7 @@
 //! that serves it, or outlive it. When that process dies, the kernel fails every request.
 
 mod attributes;
+mod backing;
 mod names;
 mod pages;
 mod passthrough;

@@ -5,14 +5,13 @@
 //! nothing remembers what a power loss has undone. Times, modes and owners are not undone. One thread
 //! serves all requests.
 
-use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{self, File, Permissions};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{DirEntryExt, FileExt, PermissionsExt, chown};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use fuser::{
@@ -21,13 +20,13 @@ use fuser::{
     ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, Request, TimeOrNow,
     WriteFlags,
 };
-use nix::fcntl::{AtFlags, FallocateFlags, OFlag, fallocate, openat, readlinkat};
+use nix::fcntl::{AtFlags, FallocateFlags, OFlag, openat, readlinkat};
 use nix::sys::stat::{Mode, SFlag, UtimensatFlags, mkdirat, mknodat, utimensat};
 use nix::sys::statvfs::fstatvfs;
 use nix::unistd::{linkat, symlinkat};
 
 use super::attributes::{attributes, time};
-use super::names::Name;
+use super::backing::Backing;
 use super::proc_path;
 use super::state::{ROOT, State, stat};
 
@@ -38,96 +37,11 @@ const NEVER: Duration = Duration::ZERO;
 const LARGEST_WRITE: u32 = 1 << 20;
 
 /// The file system.
-pub(super) struct Passthrough {
-    state: Arc<Mutex<State>>,
-    files: Mutex<(u64, HashMap<u64, Arc<File>>)>,
-}
+pub(super) struct Passthrough(Backing);
 
 impl Passthrough {
     pub(super) fn new(state: Arc<Mutex<State>>) -> Self {
-        Self {
-            state,
-            files: Mutex::default(),
-        }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn path(&self, inode: INodeNo) -> io::Result<Arc<OwnedFd>> {
-        Ok(self.state().path(inode.0)?)
-    }
-
-    /// Tells the kernel of a name.
-    fn look(&self, parent: INodeNo, name: &OsStr) -> io::Result<FileAttr> {
-        let mut state = self.state();
-        let dir = state.path(parent.0)?;
-        let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let path = openat(&dir, name, flags, Mode::empty())?;
-        let found = stat(&path)?;
-        state.tell(found.st_ino, path);
-        Ok(attributes(&found, found.st_ino))
-    }
-
-    /// Notes a name that was just added and tells the kernel of it.
-    fn added(&self, parent: INodeNo, name: &OsStr) -> io::Result<FileAttr> {
-        let mut state = self.state();
-        let dir = state.path(parent.0)?;
-        state.names.added(Name::new(&dir, name))?;
-        drop(state);
-        self.look(parent, name)
-    }
-
-    fn keep(&self, file: File) -> FileHandle {
-        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
-        files.0 += 1;
-        let handle = files.0;
-        files.1.insert(handle, Arc::new(file));
-        FileHandle(handle)
-    }
-
-    fn file(&self, handle: FileHandle) -> io::Result<Arc<File>> {
-        let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
-        let file = files.1.get(&handle.0);
-        Ok(Arc::clone(file.ok_or(nix::errno::Errno::EBADF)?))
-    }
-
-    /// Opens the backing file for reading and, where that is allowed, for writing: pre-images are read.
-    fn reopen(&self, inode: INodeNo) -> io::Result<File> {
-        let path = proc_path(self.path(inode)?.as_fd());
-        let both = OpenOptions::new().read(true).write(true).open(&path);
-        both.or_else(|_| File::open(&path))
-    }
-
-    fn resize(&self, inode: INodeNo, handle: Option<FileHandle>, size: u64) -> io::Result<()> {
-        let file = match handle {
-            Some(handle) => self.file(handle)?,
-            None => Arc::new(self.reopen(inode)?),
-        };
-        let length = file.metadata()?.len();
-        let mut state = self.state();
-        state.before_change(inode.0, &file, size.min(length), length)?;
-        file.set_len(size)
-    }
-
-    fn write_at(&self, inode: INodeNo, handle: FileHandle, at: u64, data: &[u8]) -> io::Result<()> {
-        let file = self.file(handle)?;
-        let mut state = self.state();
-        state.before_change(inode.0, &file, at, at + data.len() as u64)?;
-        file.write_all_at(data, at)?;
-        state.wrote(inode.0, data.len() as u64);
-        Ok(())
-    }
-
-    fn make(
-        &self,
-        parent: INodeNo,
-        name: &OsStr,
-        make: impl FnOnce(&OwnedFd) -> io::Result<()>,
-    ) -> io::Result<FileAttr> {
-        make(&*self.path(parent)?)?;
-        self.added(parent, name)
+        Self(Backing::new(state))
     }
 }
 
@@ -139,15 +53,15 @@ impl Filesystem for Passthrough {
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        entry(self.look(parent, name), reply);
+        entry(self.0.look(parent, name), reply);
     }
 
     fn forget(&self, _: &Request, inode: INodeNo, count: u64) {
-        self.state().forget(inode.0, count);
+        self.0.state().forget(inode.0, count);
     }
 
     fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        let found = self.path(inode).and_then(|path| Ok(stat(&path)?));
+        let found = self.0.path(inode).and_then(|path| Ok(stat(&path)?));
         match found {
             Ok(found) => reply.attr(&NEVER, &attributes(&found, inode.0)),
             Err(error) => reply.error(Errno::from(error)),
@@ -174,7 +88,7 @@ impl Filesystem for Passthrough {
         reply: ReplyAttr,
     ) {
         let set = || -> io::Result<()> {
-            let path = proc_path(self.path(inode)?.as_fd());
+            let path = proc_path(self.0.path(inode)?.as_fd());
             if let Some(mode) = mode {
                 fs::set_permissions(&path, Permissions::from_mode(mode))?;
             }
@@ -182,7 +96,7 @@ impl Filesystem for Passthrough {
                 chown(&path, uid, gid)?;
             }
             if let Some(size) = size {
-                self.resize(inode, handle, size)?;
+                self.0.resize(inode, handle, size)?;
             }
             if accessed.is_some() || modified.is_some() {
                 let (accessed, modified) = (time(accessed), time(modified));
@@ -199,6 +113,7 @@ impl Filesystem for Passthrough {
 
     fn readlink(&self, _: &Request, inode: INodeNo, reply: ReplyData) {
         match self
+            .0
             .path(inode)
             .and_then(|path| Ok(readlinkat(&*path, "")?))
         {
@@ -221,7 +136,7 @@ impl Filesystem for Passthrough {
             SFlag::from_bits_truncate(mode),
             Mode::from_bits_truncate(mode),
         );
-        let made = self.make(parent, name, |dir| {
+        let made = self.0.make(parent, name, |dir| {
             Ok(mknodat(dir, name, kind, access, u64::from(device))?)
         });
         entry(made, reply);
@@ -236,7 +151,7 @@ impl Filesystem for Passthrough {
         _: u32,
         reply: ReplyEntry,
     ) {
-        let made = self.make(parent, name, |dir| {
+        let made = self.0.make(parent, name, |dir| {
             mkdirat(dir, name, Mode::from_bits_truncate(mode))?;
             let path = proc_path(dir.as_fd()).join(name);
             fs::set_permissions(path, Permissions::from_mode(mode))
@@ -245,21 +160,11 @@ impl Filesystem for Passthrough {
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let mut state = self.state();
-        let removed = state
-            .path(parent.0)
-            .and_then(|dir| state.names.remove(Name::new(&dir, name), false));
-        drop(state);
-        done(removed.map_err(Into::into), reply);
+        done(self.0.remove(parent, name, false), reply);
     }
 
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let mut state = self.state();
-        let removed = state
-            .path(parent.0)
-            .and_then(|dir| state.names.remove(Name::new(&dir, name), true));
-        drop(state);
-        done(removed.map_err(Into::into), reply);
+        done(self.0.remove(parent, name, true), reply);
     }
 
     fn symlink(
@@ -270,7 +175,9 @@ impl Filesystem for Passthrough {
         target: &Path,
         reply: ReplyEntry,
     ) {
-        let made = self.make(parent, name, |dir| Ok(symlinkat(target, dir, name)?));
+        let made = self
+            .0
+            .make(parent, name, |dir| Ok(symlinkat(target, dir, name)?));
         entry(made, reply);
     }
 
@@ -284,15 +191,9 @@ impl Filesystem for Passthrough {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let mut state = self.state();
-        let renamed = state.path(parent.0).and_then(|dir| {
-            let from = Name::new(&dir, name);
-            let to = Name::new(&state.path(new_parent.0)?, new_name);
-            let flags = nix::fcntl::RenameFlags::from_bits_truncate(flags.bits());
-            state.names.rename(from, to, flags)
-        });
-        drop(state);
-        done(renamed.map_err(Into::into), reply);
+        let flags = nix::fcntl::RenameFlags::from_bits_truncate(flags.bits());
+        let renamed = self.0.rename((parent, name), (new_parent, new_name), flags);
+        done(renamed, reply);
     }
 
     fn link(
@@ -303,8 +204,8 @@ impl Filesystem for Passthrough {
         new_name: &OsStr,
         reply: ReplyEntry,
     ) {
-        let made = self.make(new_parent, new_name, |dir| {
-            let path = proc_path(self.path(inode)?.as_fd());
+        let made = self.0.make(new_parent, new_name, |dir| {
+            let path = proc_path(self.0.path(inode)?.as_fd());
             let follow = AtFlags::AT_SYMLINK_FOLLOW;
             Ok(linkat(nix::fcntl::AT_FDCWD, &path, dir, new_name, follow)?)
         });
@@ -312,8 +213,8 @@ impl Filesystem for Passthrough {
     }
 
     fn open(&self, _: &Request, inode: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        match self.reopen(inode) {
-            Ok(file) => reply.opened(self.keep(file), FopenFlags::empty()),
+        match self.0.reopen(inode) {
+            Ok(file) => reply.opened(self.0.keep(file), FopenFlags::empty()),
             Err(error) => reply.error(Errno::from(error)),
         }
     }
@@ -329,16 +230,16 @@ impl Filesystem for Passthrough {
         reply: ReplyCreate,
     ) {
         let create = || -> io::Result<(File, FileAttr)> {
-            let dir = self.path(parent)?;
+            let dir = self.0.path(parent)?;
             let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
             let file = File::from(openat(&dir, name, flags, Mode::from_bits_truncate(mode))?);
             // Our own umask is nobody's business.
             file.set_permissions(Permissions::from_mode(mode))?;
-            Ok((file, self.added(parent, name)?))
+            Ok((file, self.0.added(parent, name)?))
         };
         match create() {
             Ok((file, found)) => {
-                let handle = self.keep(file);
+                let handle = self.0.keep(file);
                 reply.created(&NEVER, &found, Generation(0), handle, FopenFlags::empty());
             }
             Err(error) => reply.error(Errno::from(error)),
@@ -358,6 +259,7 @@ impl Filesystem for Passthrough {
     ) {
         let mut bytes = vec![0; size as usize];
         match self
+            .0
             .file(handle)
             .and_then(|file| file.read_at(&mut bytes, offset))
         {
@@ -378,7 +280,7 @@ impl Filesystem for Passthrough {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        match self.write_at(inode, handle, offset, data) {
+        match self.0.write_at(inode, handle, offset, data) {
             Ok(()) => reply.written(u32::try_from(data.len()).unwrap_or(u32::MAX)),
             Err(error) => reply.error(Errno::from(error)),
         }
@@ -394,18 +296,16 @@ impl Filesystem for Passthrough {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
-        files.1.remove(&handle.0);
-        drop(files);
+        self.0.close(handle);
         reply.ok();
     }
 
     fn fsync(&self, _: &Request, inode: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        done(self.state().sync(inode.0).map_err(Into::into), reply);
+        done(self.0.state().sync(inode.0).map_err(Into::into), reply);
     }
 
     fn fsyncdir(&self, _: &Request, inode: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        done(self.state().sync(inode.0).map_err(Into::into), reply);
+        done(self.0.state().sync(inode.0).map_err(Into::into), reply);
     }
 
     fn readdir(
@@ -418,7 +318,7 @@ impl Filesystem for Passthrough {
     ) {
         let read = || -> io::Result<Vec<fs::DirEntry>> {
             let mut entries: Vec<_> =
-                fs::read_dir(proc_path(self.path(inode)?.as_fd()))?.collect::<io::Result<_>>()?;
+                fs::read_dir(proc_path(self.0.path(inode)?.as_fd()))?.collect::<io::Result<_>>()?;
             entries.sort_by_key(fs::DirEntry::file_name);
             Ok(entries)
         };
@@ -439,7 +339,7 @@ impl Filesystem for Passthrough {
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
-        let found = self.path(INodeNo(ROOT)).and_then(|root| {
+        let found = self.0.path(INodeNo(ROOT)).and_then(|root| {
             let root = File::open(proc_path(root.as_fd()))?;
             Ok(fstatvfs(&root)?)
         });
@@ -476,12 +376,7 @@ impl Filesystem for Passthrough {
             {
                 return Err(nix::errno::Errno::EOPNOTSUPP.into());
             }
-            let file = self.file(handle)?;
-            let mut state = self.state();
-            state.before_change(inode.0, &file, offset, offset)?;
-            let signed = |number| i64::try_from(number).map_err(io::Error::other);
-            fallocate(&*file, flags, signed(offset)?, signed(length)?)?;
-            Ok(())
+            self.0.allocate(inode, handle, (offset, length), flags)
         };
         done(allocate(), reply);
     }

@@ -165,8 +165,7 @@ mod tests {
     use super::*;
 
     fn ask(options: &[(&str, &str)]) -> Result<(), String> {
-        let owned = |(name, text): &(&str, &str)| ((*name).to_owned(), (*text).to_owned());
-        let options = Options(options.iter().map(owned).collect());
+        let options = Options::from(options);
         options.check(SPEC.options).expect("options that there are");
         check(&LockAsk {
             nodes: 3,
