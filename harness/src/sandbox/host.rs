@@ -16,7 +16,6 @@ use std::time::Duration;
 use nemesis::clock::{ClockError, HostClock, Launch};
 use nemesis::mechanism::fsync_gate::FsyncGate;
 use nix::errno::Errno;
-use nix::sched::CloneFlags;
 use nix::sys::signal::Signal;
 use nix::sys::socket::{MsgFlags, setsockopt, sockopt};
 use nix::sys::time::{TimeVal, TimeValLike};
@@ -26,7 +25,7 @@ use super::control::{Channel, Numbered, Packet, ReceiveError, Reply, Request};
 use super::error::{Failure, SandboxError, Step};
 use super::network::{Network, TAKEN_NAMES};
 use super::process::{Exits, Process, ProcessSpec};
-use super::spawn::{SELF, SELF_NAME, Spawn, Spawned, c_environment, c_string};
+use super::spawn::{OWN_NAMESPACES, SELF, SELF_NAME, Spawn, Spawned, c_environment, c_string};
 use super::{HOST_INIT, cgroup, syscalls};
 
 /// How long an init may take to answer.
@@ -392,11 +391,7 @@ fn start_init(name: &str, sockets: [&OwnedFd; 2]) -> Result<Spawned, SandboxErro
             .into_iter()
             .chain(sockets.into_iter().map(AsFd::as_fd))
             .collect(),
-        namespaces: CloneFlags::CLONE_NEWPID
-            | CloneFlags::CLONE_NEWNS
-            | CloneFlags::CLONE_NEWNET
-            | CloneFlags::CLONE_NEWIPC
-            | CloneFlags::CLONE_NEWUTS,
+        namespaces: OWN_NAMESPACES,
         cgroup_procs: None,
         gate: None,
         clock: None,

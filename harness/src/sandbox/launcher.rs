@@ -22,7 +22,7 @@ use nix::unistd::{geteuid, pipe2};
 use super::error::{Failure, SandboxError, Step};
 use super::init::{Orders, Report};
 use super::signals::End;
-use super::spawn::{SELF, SELF_NAME, Spawn, Spawned, c_environment, c_string};
+use super::spawn::{OWN_NAMESPACES, SELF, SELF_NAME, Spawn, Spawned, c_environment, c_string};
 use super::{cgroup, scratch, syscalls};
 
 /// How long the init may take to end everything before [`Sandbox::kill`] kills the init itself.
@@ -246,11 +246,7 @@ fn start_init(orders: &Orders, fds: &[OwnedFd]) -> Result<Spawned, SandboxError>
             .into_iter()
             .chain(fds.iter().map(AsFd::as_fd))
             .collect(),
-        namespaces: CloneFlags::CLONE_NEWPID
-            | CloneFlags::CLONE_NEWNS
-            | CloneFlags::CLONE_NEWNET
-            | CloneFlags::CLONE_NEWIPC
-            | CloneFlags::CLONE_NEWUTS,
+        namespaces: OWN_NAMESPACES,
         cgroup_procs: None,
         gate: None,
         clock: None,

@@ -34,6 +34,13 @@ pub(super) const SELF: &CStr = c"/proc/self/exe";
 /// The name that the re-executed stages carry as `argv[0]`.
 pub(super) const SELF_NAME: &str = "fencepost";
 
+/// The namespaces of its own that whatever is PID 1 of a sandbox or of a host gets.
+pub(super) const OWN_NAMESPACES: CloneFlags = CloneFlags::CLONE_NEWPID
+    .union(CloneFlags::CLONE_NEWNS)
+    .union(CloneFlags::CLONE_NEWNET)
+    .union(CloneFlags::CLONE_NEWIPC)
+    .union(CloneFlags::CLONE_NEWUTS);
+
 /// What to start.
 pub(super) struct Spawn<'a> {
     /// The file to execute; no search.

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use harness::evaluate::{RunVerdict, TrialVerdict};
-use harness::provision::{Provisioner, Wanted};
+use harness::provision::{Located, Provisioner, Wanted};
 use nix::unistd::geteuid;
 
 /// A user's bench.
@@ -159,11 +159,7 @@ impl Bench {
 
     /// Whether a server can be had by the user that runs the tests; says why not.
     pub(crate) fn can_have(backend: &str, version: &str) -> bool {
-        let wanted = Wanted::new(backend, Some(version)).unwrap();
-        let located = Provisioner::from_env().locate(&wanted, None, &|line| eprintln!("{line}"));
-        located
-            .inspect_err(|error| eprintln!("skipped: {backend} {version} cannot be had: {error}"))
-            .is_ok()
+        located(backend, version).is_some()
     }
 
     /// An etcd binary that this bench's user can execute, as `--binary` takes it; `None` where it cannot be had.
@@ -173,15 +169,7 @@ impl Bench {
 
     /// The same for a server that is one binary.
     pub(crate) fn server(&self, backend: &str, version: &str) -> Option<String> {
-        let wanted = Wanted::new(backend, Some(version)).unwrap();
-        let located =
-            match Provisioner::from_env().locate(&wanted, None, &|line| eprintln!("{line}")) {
-                Ok(located) => located,
-                Err(error) => {
-                    eprintln!("skipped: {backend} {version} cannot be had: {error}");
-                    return None;
-                }
-            };
+        let located = located(backend, version)?;
         let copy = self.folder().join(format!("{backend}-{version}"));
         if !copy.exists() {
             assert!(
@@ -195,6 +183,15 @@ impl Bench {
         }
         Some(format!("{backend}={}", copy.display()))
     }
+}
+
+/// The server that the user who runs the tests has, or gets; says why not.
+fn located(backend: &str, version: &str) -> Option<Located> {
+    let wanted = Wanted::new(backend, Some(version)).unwrap();
+    let located = Provisioner::from_env().locate(&wanted, None, &|line| eprintln!("{line}"));
+    located
+        .inspect_err(|error| eprintln!("skipped: {backend} {version} cannot be had: {error}"))
+        .ok()
 }
 
 impl Done {

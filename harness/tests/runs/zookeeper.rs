@@ -1,7 +1,5 @@
 //! A run on a real ZooKeeper ensemble, and mistakes that only it can have.
 
-use harness::provision::{Provisioner, Wanted};
-
 use crate::bench::Bench;
 
 const VERSION: &str = "3.9.3";
@@ -39,10 +37,7 @@ fn a_paused_holder_loses_writes_unless_they_are_guarded() {
     let Some(bench) = Bench::sandboxed().into_iter().next() else {
         return;
     };
-    let wanted = Wanted::new("zookeeper", Some(VERSION)).unwrap();
-    let located = Provisioner::from_env().locate(&wanted, None, &|line| eprintln!("{line}"));
-    if let Err(error) = located {
-        eprintln!("skipped: zookeeper {VERSION} cannot be had: {error}");
+    if !Bench::can_have("zookeeper", VERSION) {
         return;
     }
     let file = bench.write("zookeeper.toml", SCENARIO);
