@@ -65,13 +65,14 @@ const MIN_REPLICAS_MAX_LAG_S: OptionSpec = OptionSpec {
     default: "10",
     about: "What \"lately\" means with `min_replicas_to_write`, in seconds.",
 };
+/// With half a second the Sentinels of a busy machine take a primary that they have just promoted for dead too.
 const DOWN_AFTER: OptionSpec = OptionSpec {
     name: "down_after",
     kind: OptionKind::Millis {
         min: 100,
         max: 600_000,
     },
-    default: "500",
+    default: "1000",
     about: "How long a primary must be silent until a Sentinel takes it for dead.",
 };
 
