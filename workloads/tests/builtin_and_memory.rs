@@ -74,6 +74,27 @@ async fn builtin_waits_for_the_holder_and_raises_the_token() {
 }
 
 #[tokio::test]
+async fn builtin_grants_nothing_to_whoever_gave_up_waiting() {
+    let directory = tempfile::tempdir().unwrap();
+    let address = start_builtin(&directory, None);
+    let hasty = LockConfig {
+        acquire_timeout_ms: 200,
+        ..config(Some(address), PathBuf::new())
+    };
+    let (mut second, _) = clients("builtin", hasty, 1).await.remove(0);
+    let mut others = clients("builtin", config(Some(address), PathBuf::new()), 2).await;
+    let (mut third, _) = others.pop().unwrap();
+    let (mut first, _) = others.pop().unwrap();
+    assert_eq!(token(&mut first).await, 1);
+    match second.acquire("l0").await {
+        Reply::Fail(why) => assert_eq!(why.code, "refused"),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(first.release("l0").await, Reply::Ok(()));
+    assert_eq!(token(&mut third).await, 2, "nobody had it in between");
+}
+
+#[tokio::test]
 async fn builtin_tells_a_holder_whose_lease_ended_early() {
     let directory = tempfile::tempdir().unwrap();
     let address = start_builtin(&directory, Some(Bug::EarlyExpiry));

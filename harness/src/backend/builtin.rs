@@ -105,6 +105,7 @@ async fn ping(endpoint: SocketAddr) -> Result<(), String> {
         lock: "".into(),
         owner: 0,
         ttl_ms: None,
+        wait_ms: None,
         token: None,
     };
     match tokio::time::timeout(ASK, client.call(request)).await {

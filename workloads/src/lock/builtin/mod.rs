@@ -96,15 +96,19 @@ impl LockClient for BuiltinClient {
         async move {
             let sent = Moment::now();
             let (owner, ttl_ms) = (self.client, self.config.ttl_ms);
+            let wait = self.config.acquire_timeout();
+            let wait_ms = u64::try_from(wait.as_millis()).ok();
             let request = |id| Request {
                 id,
                 verb: Verb::Acquire,
                 lock: lock.into(),
                 owner,
                 ttl_ms: Some(ttl_ms),
+                wait_ms,
                 token: None,
             };
-            let limit = self.config.acquire_timeout();
+            // The server says when the wait is over; whoever gave up before it would be granted the lock unheard.
+            let limit = wait + self.config.request_timeout();
             let answer = match tokio::time::timeout(limit, self.line.call(request)).await {
                 Err(_) => return Reply::info("timeout", format!("no grant within {limit:?}")),
                 Ok(Err(CallError::NotSent(text))) => return Reply::fail("disconnected", text),
@@ -153,6 +157,7 @@ impl LockClient for BuiltinClient {
                 lock: lock.into(),
                 owner,
                 ttl_ms: None,
+                wait_ms: None,
                 token: Some(token),
             };
             match tokio::time::timeout(self.config.request_timeout(), self.line.call(request)).await
@@ -198,6 +203,7 @@ impl Lease {
             lock: self.lock.as_str().into(),
             owner: self.owner,
             ttl_ms: Some(u64::try_from(self.ttl.as_millis()).unwrap_or(u64::MAX)),
+            wait_ms: None,
             token: Some(self.token),
         };
         match tokio::time::timeout(self.ttl / 3, self.line.call(request)).await {

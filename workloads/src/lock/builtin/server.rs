@@ -113,7 +113,21 @@ struct Waiter {
     connection: u64,
     id: u64,
     ttl: Duration,
+    gives_up: Option<Instant>,
     outbox: Outbox,
+}
+
+impl Waiter {
+    fn has_given_up(&self, now: Instant) -> bool {
+        self.gives_up.is_some_and(|gives_up| gives_up <= now)
+    }
+
+    fn answer(self, answer: Answer) {
+        let mut line = Vec::new();
+        let id = self.id;
+        push(&mut line, &Answer { id, ..answer });
+        self.outbox.send(line);
+    }
 }
 
 /// What is on disk.
@@ -146,6 +160,9 @@ impl Handler for BuiltinServer {
                     connection,
                     id: request.id,
                     ttl,
+                    gives_up: request
+                        .wait_ms
+                        .and_then(|ms| Instant::now().checked_add(Duration::from_millis(ms))),
                     outbox: outbox.clone(),
                 };
                 match table.acquire(&request.lock, waiter) {
@@ -244,6 +261,20 @@ impl Table {
     }
 
     fn expire(&mut self, now: Instant) {
+        for lock in self.locks.values_mut() {
+            while let Some(at) = lock
+                .queue
+                .iter()
+                .position(|waiter| waiter.has_given_up(now))
+            {
+                if let Some(waiter) = lock.queue.remove(at) {
+                    waiter.answer(Answer {
+                        refused: Some("not granted within the time to wait".to_owned()),
+                        ..Answer::default()
+                    });
+                }
+            }
+        }
         self.drop_held(|held| held.expires <= now);
     }
 
@@ -268,16 +299,10 @@ impl Table {
         }
         for (name, next) in freed {
             let token = self.grant(&name, next.ttl);
-            let mut line = Vec::new();
-            push(
-                &mut line,
-                &Answer {
-                    id: next.id,
-                    token: Some(token),
-                    ..Answer::default()
-                },
-            );
-            next.outbox.send(line);
+            next.answer(Answer {
+                token: Some(token),
+                ..Answer::default()
+            });
         }
         any
     }

@@ -38,6 +38,9 @@ pub struct Request<'a> {
     /// Lease time-to-live in milliseconds (acquire and renew).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_ms: Option<u64>,
+    /// How long the client waits in the queue, in milliseconds (acquire). Without it, for ever.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_ms: Option<u64>,
     /// The grant's token (renew and release).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<u64>,
