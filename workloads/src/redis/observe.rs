@@ -205,7 +205,12 @@ async fn forward(
                 return;
             };
             let counter = found.text().and_then(|text| text.parse().ok());
-            counter.map(|counter| (lock, grants.granted(lock, counter), LeasePhase::Granted))
+            // A replica that catches up tells of many grants at once: which of them the counter belongs to is known
+            // only when no other event has come since.
+            let certain = grants.knows(lock) || messages.is_empty();
+            counter
+                .filter(|_| certain)
+                .map(|counter| (lock, grants.granted(lock, counter), LeasePhase::Granted))
         } else if let Some(lock) = key.strip_prefix(LOCK_PREFIX).filter(|_| event != "incrby") {
             let ended = grants.ended(lock);
             ended.map(|token| (lock, token, LeasePhase::Ended))
@@ -249,6 +254,11 @@ struct Latest {
 }
 
 impl Grants {
+    /// Whether an earlier grant of the lock was seen.
+    fn knows(&self, lock: &str) -> bool {
+        self.0.contains_key(lock)
+    }
+
     /// The token of a grant, from the value of its counter, which was read a little after: it may have moved on
     /// by then, but the count has not skipped any.
     fn granted(&mut self, lock: &str, counter: u64) -> u64 {
