@@ -2,7 +2,7 @@
 //!
 //! `cgroup.freeze` asks, `cgroup.events` tells when every process has stopped
 //! (Documentation/admin-guide/cgroup-v2.rst). Never the freezer of cgroup v1: processes frozen by it
-//! survive SIGKILL. This file waits by poll(2) and never spins.
+//! survive SIGKILL. This file waits by ppoll(2) and never spins.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
